@@ -38,6 +38,7 @@ from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
 from asyncfl_bench.experiment import execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.files import to_yaml
+from asyncfl_bench.live import replies
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
 from asyncfl_bench.live.clock import GRAIN, Clock
 from asyncfl_bench.live.record import RecordFile
@@ -145,7 +146,8 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
         assert noted == bare | {"replayed": same | {"identity": noted["replayed"]["identity"]}, "files": noted["files"]}
     record = live.directory / "arrivals.csv"
     *rows, last = record.read_text().splitlines()
-    record.write_text("\n".join([*rows, last.replace(",0.", ",1.", 1)]))  # a second longer
+    before, time = re.match(r"(.*,)([\d.]+),", last).groups()
+    record.write_text("\n".join([*rows, f"{before}{float(time) + 1},"]))  # a second later
     other = afl_run("--replay", str(live.directory))
     assert other.returncode == 2 and "its arrivals.csv is not the file that the run wrote" in other.stderr
     remove_digests(summary)
@@ -331,18 +333,18 @@ def test_a_resumed_record_lacks_no_row(tmp_path, left):
     works = [Work(i, 0, 0, 0, float(i + 1)) for i in range(4)]
     first, resumed = RecordFile(tmp_path), RecordFile(tmp_path)
     for work in works[:3]:
-        first.write(work, True, False, "")
+        first.write(work, Reply([work.client], 0, vector_d=ONES_D))
     first.close()
     resumed.load_state_dict(first.state_dict())
     path = tmp_path / NAME
     lines = path.read_text().splitlines(keepends=True)
     path.unlink() if left is None else path.write_text("".join(lines[: left + 1]))
     if left == 3:
-        resumed.write(works[3], True, False, "")
+        resumed.write(works[3], Reply([3], 0, vector_d=ONES_D))
         assert [line[0] for line in path.read_text().splitlines()[1:]] == ["0", "1", "2", "3"]
     else:
         with pytest.raises(BenchError, match=f"has {left or 0} of 3 rows; rerun=true starts the run from the"):
-            resumed.write(works[3], True, False, "")
+            resumed.write(works[3], Reply([3], 0, vector_d=ONES_D))
 
 
 REFUSED = {
@@ -389,6 +391,7 @@ def test_a_rule_says_by_its_needs_whether_it_can_be_deployed(name):
 # -- a script in the place of clients, without any time ----------------------------------------------------------------
 
 N, D = 4, 3
+ONES_D = np.ones(D, np.float32)
 TARGETS_ND = np.random.default_rng(7).normal(size=(N, D)).astype(np.float32)
 
 
@@ -605,6 +608,52 @@ def test_queued_work_of_a_client_that_is_out_is_replayed_to_the_bit(examples):
     check()
 
 
+class Instant(Scripted):
+    """Each client answers 0.25 s after its work was sent, or after its answer before that. now: the time in s"""
+
+    def __init__(self):
+        super().__init__([])
+        self.now, self.free_at = 0.0, [0.0] * N
+
+    def monotonic(self):
+        return self.now
+
+    def send(self, work, vectors):
+        self.free_at[work.client] = came = max(self.now, self.free_at[work.client]) + 0.25
+        self.work.append((came, work, vectors))
+
+    def receive(self, seconds):
+        came, work, (start_d, *_) = min(self.work, key=lambda sent: (sent[0], sent[1].sequence))
+        if came > self.now + seconds:
+            self.now += seconds
+            return []
+        self.work = deque(sent for sent in self.work if sent[1] is not work)
+        self.now = max(self.now, came)
+        return [Reply([work.client], work.sequence, "mine", start_d - TARGETS_ND[work.client], 0.5, came=came)]
+
+
+@pytest.mark.parametrize("name", ["asgd", "queue", "ringmaster"])
+def test_durations_of_the_record_lack_what_the_server_computes(name, tmp_path, monkeypatch):
+    world, clients = World(name, tmp_path, []), Instant()
+    world.inbox.transport = clients
+    world.simulation._timeline._clock = Clock(clients.monotonic)
+    monkeypatch.setattr(replies, "time", clients)
+    use = world.simulation.rule.receive
+
+    def use_slowly(upload):
+        clients.now += 1.0
+        return use(upload)
+
+    monkeypatch.setattr(world.simulation.rule, "receive", use_slowly)
+    assert world.simulation.run() == "uploads"
+    rows = [line.split(",") for line in (tmp_path / "arrivals.csv").read_text().splitlines()[1:]]
+    assert len(rows) == 14 and {float(row[2]) for row in rows} == {0.25}
+    times = [float(row[5]) for row in rows]
+    assert times[:2] == [0.25, 0.25 + GRAIN] and clients.now - times[-1] >= 1.0
+    monkeypatch.undo()
+    assert replay(name, tmp_path).left_behind() == world.left_behind()
+
+
 def test_each_wrong_reply_is_refused_with_its_reason_and_no_upload_is_lost(tmp_path):
     script = [entry for what in (*LOSING, *HARMLESS) for entry in ((1, "upload"), (2, what))]
     world = play("asgd", script, tmp_path)
@@ -692,11 +741,11 @@ def test_a_stop_keeps_what_arrived_and_was_not_used(tmp_path):
 )
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_stamps_rise_and_their_differences_are_exact(starts, last):
-    moments = iter([0.0, *(moment for start in starts for moment in (start, start))])
+    moments = iter([0.0, *starts])
     clock = Clock(lambda: next(moments))
     clock.last = math.floor(last / GRAIN) * GRAIN
     clock.start()
-    stamps = [clock.stamp() for _ in starts]
+    stamps = [clock.stamp(next(moments)) for _ in starts]
     assert all(after > before for before, after in pairwise(stamps))
     for start, end in pairwise(stamps):
         assert start + float(repr(end - start)) == end and end - start >= GRAIN

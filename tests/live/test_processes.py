@@ -57,7 +57,7 @@ def test_clients_that_die_in_each_phase_raise_hang_or_send_noise_lose_that_work_
         (1, "its process ended (exit code 9)"),
         (2, "ValueError: no data (tests)"),
         (3, "no upload within live.answer_within=5 s"),
-        (2, "not a message (ValueError)"),
+        (2, "not a message (BadZipFile)"),
     }
     assert live.summary["used"] | {"uploads": 28 - 5, "discarded": 5} == live.summary["used"]
     assert "client 0: away: its process ended (exit code 8)" in said and "client 0: back" in said

@@ -25,11 +25,11 @@ class Clock:
         if self._origin is None:
             self._origin = self._now() - self.last
 
-    def stamp(self) -> float:
-        """Return a new stamp, later than all earlier ones."""
+    def stamp(self, moment: float) -> float:
+        """Return the stamp of a moment of ``now``, later than all earlier stamps."""
         self.start()
         assert self._origin is not None
-        self.last = max(math.floor((self._now() - self._origin) / GRAIN) * GRAIN, self.last + GRAIN)
+        self.last = max(math.floor((moment - self._origin) / GRAIN) * GRAIN, self.last + GRAIN)
         return self.last
 
     def seconds_until(self, moment: float) -> float:

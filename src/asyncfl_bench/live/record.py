@@ -12,6 +12,8 @@ from ..files import atomic_write
 from ..simulation.recorded import COLUMNS, NAME, Record
 from ..stateful import Stateful
 from ..types import Work
+from .clock import GRAIN
+from .replies import Reply
 
 
 class RecordFile(Stateful):
@@ -20,23 +22,21 @@ class RecordFile(Stateful):
     record  what is in it that the run itself uses: when clients left
     """
 
-    state_names = ("rows", "_free_at")
+    state_names = ("rows",)
 
     def __init__(self, directory: Path):
         self.rows = 0
         self.record = Record()
         self._path = directory / NAME
-        self._free_at: dict[int, float] = {}  # queued work begins when the client has done what it was given before
         self._file: TextIO | None = None
 
-    def write(self, work: Work, arrived: bool, left: bool, why: str) -> None:
+    def write(self, work: Work, reply: Reply) -> None:
         """Write how work ended that is due now. Raises BenchError where earlier rows are gone."""
         file = self._open() if self._file is None else self._file
-        if left:
+        if reply.left:
             self.record.left_at.setdefault(work.client, work.due)
-        duration = work.due - max(work.start, self._free_at.get(work.client, 0.0))
-        self._free_at[work.client] = work.due
-        row = (work.client, work.cycle, repr(duration), int(arrived), int(left), repr(work.due), why)
+        duration, arrived = max(reply.seconds, GRAIN), reply.vector_d is not None
+        row = (work.client, work.cycle, repr(duration), int(arrived), int(reply.left), repr(work.due), reply.problem)
         csv.writer(file, lineterminator="\n").writerow(row)
         file.flush()
         self.rows += 1

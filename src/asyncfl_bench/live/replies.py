@@ -6,9 +6,10 @@ Legend: d model parameters, u samples of the server, C classes.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +31,9 @@ class Reply:
     sequence  number of the work that it claims to answer
     identity  of the run that it claims to belong to
     vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
+    came      moment at which it came (time.monotonic)
     left      the client gets no more work after this loss; set by ``Inbox``
+    seconds   since the client was sent the work, or had ended its work before that; set by ``Inbox``
     """
 
     clients: Sequence[int]
@@ -40,7 +43,9 @@ class Reply:
     loss: float = math.nan
     outputs_uc: np.ndarray | None = None
     problem: str = ""
+    came: float = field(default_factory=time.monotonic)
     left: bool = False
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self.identity, self.problem = foreign_text(self.identity), foreign_text(self.problem)
@@ -108,6 +113,8 @@ class Inbox:
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
         self._open: dict[int, Work] = {}  # sent and not answered
+        self._sent_at: dict[int, float] = {}  # of these
+        self._free_at: dict[int, float] = {}  # by client, when its latest reply came
         self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
         self._came: dict[int, Reply] = {}  # checked and not used yet
         self._order: deque[int] = deque()  # of these the ones that have not been stamped
@@ -119,12 +126,14 @@ class Inbox:
     def send(self, work: Work) -> None:
         self._open[work.sequence] = work
         self._highest = max(self._highest, work.sequence)
+        self._sent_at[work.sequence] = time.monotonic()
         self.transport.send(work, self.vectors(work))
 
     def forget(self, work: Work) -> None:
         """The work will never be delivered."""
         if self._open.pop(work.sequence, None) is not None:
             self._cancelled[work.sequence] = work.client
+            del self._sent_at[work.sequence]
             self.transport.forget(work)
         elif self._came.pop(work.sequence, None) is not None and work.sequence in self._order:
             self._order.remove(work.sequence)
@@ -150,9 +159,9 @@ class Inbox:
         """The next reply, of an upload or a loss; None when no time is left. Raises Stopped, and BenchError if a client
         is out that may not leave."""
         while not self._order:
-            if (left := seconds_left()) <= 0:
+            left = seconds_left()
+            if not self._wait(max(0.0, min(POLL, left))) and left <= 0:  # what came while the server was busy counts
                 return None
-            self._wait(min(POLL, left))
         reply = self._came[self._order.popleft()]
         if reply.left and self._must_stay:
             said = f"{self._most_strikes} refused or lost uploads in a row, the last one: {reply.problem}"
@@ -170,10 +179,12 @@ class Inbox:
 
     # -- the clients' side -------------------------------------------------------------------------------------------
 
-    def _wait(self, seconds: float) -> None:
+    def _wait(self, seconds: float) -> bool:
+        """Return True if something came."""
         self.start()
-        self._receive_all(seconds)
+        came = self._receive_all(seconds)
         self.on_wait()
+        return came
 
     def _receive_all(self, seconds: float) -> bool:
         """Return True if something came."""
@@ -184,18 +195,18 @@ class Inbox:
 
     def _receive(self, reply: Reply) -> None:
         if self._cancelled.get(reply.sequence) in reply.clients:
-            del self._cancelled[reply.sequence]
+            self._free_at[self._cancelled.pop(reply.sequence)] = reply.came
             return
         work = self._open.get(reply.sequence)
         if work is None or work.client not in reply.clients:
-            self._refuse(reply.clients, self._describe_false_number(reply, work))
+            self._refuse(reply, reply.clients, self._describe_false_number(reply, work))
             return
         if reply.problem:
             self.losses[reply.problem] += 1
             self._report(f"client {work.client}: no upload: {reply.problem}")
-            self._strike([work.client], reply.problem, lost=work)
+            self._strike(reply, [work.client], reply.problem, lost=work)
         elif why := self._describe_fault(reply):
-            self._refuse([work.client], why, lost=work)
+            self._refuse(reply, [work.client], why, lost=work)
         else:
             self._strikes[work.client] = 0
             self._accept(reply)
@@ -222,14 +233,14 @@ class Inbox:
                 return f"{name} with numbers that are not finite"
         return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"
 
-    def _refuse(self, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
+    def _refuse(self, reply: Reply, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
         """Count and report a refusal. lost: work that has ended with it"""
         self.refusals[why] += 1
         named = f"client {clients[0]}" if len(clients) == 1 else f"a process of clients {', '.join(map(str, clients))}"
         self._report(f"{named}: refused: {why}")
-        self._strike(clients, why, lost)
+        self._strike(reply, clients, why, lost)
 
-    def _strike(self, clients: Sequence[int], why: str, lost: Work | None) -> None:
+    def _strike(self, reply: Reply, clients: Sequence[int], why: str, lost: Work | None) -> None:
         """Count it against the clients. Work that is ``lost`` has ended, and all work of a client that is out."""
         ended = {} if lost is None else {lost.sequence: lost}
         for client in clients:
@@ -243,10 +254,12 @@ class Inbox:
                 self.transport.dismiss(work.client)
             if work is not lost:
                 self._cancelled[work.sequence] = work.client
-            self._accept(Reply([work.client], work.sequence, problem=why, left=left))
+            self._accept(Reply([work.client], work.sequence, problem=why, came=reply.came, left=left))
 
     def _accept(self, reply: Reply) -> None:
-        del self._open[reply.sequence]
+        client = self._open.pop(reply.sequence).client
+        reply.seconds = reply.came - max(self._sent_at.pop(reply.sequence), self._free_at.get(client, 0.0))
+        self._free_at[client] = reply.came
         self._came[reply.sequence] = reply
         self._order.append(reply.sequence)
 
@@ -262,16 +275,14 @@ class Inbox:
         def tensor(array: np.ndarray | None) -> Any:
             return None if array is None else torch.from_numpy(np.array(array))
 
+        def saved(reply: Reply) -> dict[str, Any]:
+            tensors = {name: tensor(getattr(reply, name)) for name in ("vector_d", "outputs_uc")}
+            state = vars(reply) | {"clients": list(reply.clients)} | tensors
+            del state["came"]  # a moment of this process
+            return state
+
         return {
-            "came": [
-                vars(reply)
-                | {
-                    "clients": list(reply.clients),
-                    "vector_d": tensor(reply.vector_d),
-                    "outputs_uc": tensor(reply.outputs_uc),
-                }
-                for reply in self._came.values()
-            ],
+            "came": [saved(reply) for reply in self._came.values()],
             "order": list(self._order),
             "refusals": dict(self.refusals),
             "losses": dict(self.losses),

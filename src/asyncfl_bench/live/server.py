@@ -62,8 +62,8 @@ class LiveTimeline(LateLosses):
         if reply is None:
             return False
         work = self.works[reply.sequence]
-        work.due = self._clock.stamp()
-        self._file.write(work, reply.vector_d is not None, reply.left, reply.problem)
+        work.due = self._clock.stamp(reply.came)
+        self._file.write(work, reply)
         heapq.heappush(self._due, (work.due, work.sequence))
         return True
 

@@ -22,7 +22,7 @@ from .delay import Delay, DelayConfig
 from .timeline import Timeline
 
 NAME = "arrivals.csv"
-# client, its piece of work, s that it took, whether it arrived, whether its client left with it, when, why it did not
+# client, its piece of work, s that the client took, whether it arrived, whether its client left with it, when, why not
 COLUMNS = ("client", "cycle", "duration", "arrived", "left", "time", "why")
 NEVER = 2.0**33  # s: later than any moment of a record
 
@@ -30,7 +30,7 @@ NEVER = 2.0**33  # s: later than any moment of a record
 @dataclass
 class Record:
     """
-    ends     (client, cycle) -> (duration, whether the upload arrived)
+    ends     (client, cycle) -> (moment of the end, whether the upload arrived)
     left_at  client -> moment from which it gets no more work
     """
 
@@ -58,7 +58,7 @@ def read_record(path: str | Path, n: int) -> Record:
                     ok = False
                 if not ok or (client, cycle) in record.ends:
                     raise InputError(f"{file}, line {rows.line_num}: is not an arrival of a run of {n} clients")
-                record.ends[client, cycle] = duration, bool(arrived)
+                record.ends[client, cycle] = time, bool(arrived)
                 if left:
                     record.left_at.setdefault(client, time)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -90,7 +90,7 @@ class RecordedDelayConfig(DelayConfig):
 
 
 class RecordedDelay(Delay):
-    """A client's k-th piece of work takes what it took in a live run. Work that did not end there never ends."""
+    """A client's k-th piece of work ends when it ended in a live run, as ``RecordedTimeline`` knows."""
 
     Config = RecordedDelayConfig
     config: RecordedDelayConfig
@@ -102,7 +102,7 @@ class RecordedDelay(Delay):
         self.record = read_record(self.config.path, clients.n)
 
     def duration(self, work: Work) -> float:
-        return self.record.ends.get((work.client, work.cycle), (NEVER, True))[0]
+        return NEVER
 
 
 @dataclass
@@ -179,6 +179,11 @@ class RecordedTimeline(LateLosses):
     def __init__(self, availability: RecordedAvailability, discard: Callable[[Work], None], limit: float | None):
         super().__init__(discard)
         self._availability, self._limit = availability, limit
+
+    def add(self, work: Work) -> None:
+        if not work.lost:
+            work.due = self._availability.record.ends.get((work.client, work.cycle), (NEVER, True))[0]
+        super().add(work)
 
     def is_lost(self, work: Work) -> bool:
         return not self._availability.record.ends[work.client, work.cycle][1]
