@@ -94,6 +94,23 @@ def test_only_methods_of_open_pairs_get_the_seeds_of_the_next_look(runner, afl_r
 
 
 @pytest.mark.slow
+def test_seeds_of_one_method_from_cpus_of_two_makers_are_said(runner, afl_run, monkeypatch):
+    runner.summary = {"executor": "batched", "device": "cpu (Intel(R) Xeon(R) Processor, 2 cores)"}
+    first = afl_run(*GRID, "decide=ace", "output_dir=first")
+    assert first.returncode == 0 and "makers" not in first.stderr and "CPUs of" not in first.stderr
+    leave_next, call = [{**runner.summary, "device": "cpu (AMD EPYC, 2 cores)"}], Runner.__call__
+
+    def on_another_machine(self, arguments):
+        code = call(self, arguments)
+        self.summary = leave_next[0]
+        return code
+
+    monkeypatch.setattr(Runner, "__call__", on_another_machine)
+    answer = afl_run(*GRID, "decide=ace")
+    assert answer.returncode == 0 and "seeds of ace, fedbuff are from CPUs of AMD and Intel" in answer.stderr
+
+
+@pytest.mark.slow
 def test_a_repeated_command_finds_its_looks_and_ends_with_the_same_table(runner, afl_run, monkeypatch, tmp_path):
     whole = afl_run(*GRID, "decide=ace", "output_dir=whole")
     expected, runner.launched = runner.launched, []

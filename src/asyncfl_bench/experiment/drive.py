@@ -181,6 +181,7 @@ class Run:
             "estimated_memory_bytes": asdict(parts.needs),
             "state_bytes": parts.state_bytes(),
             "device": machine.device_name(parts.device),
+            "cpu": machine.cpu_facts(),
             "threads": parts.cores,
             "executor": " then ".join(self.checkpoints.computed_by),
             "versions": machine.versions(),

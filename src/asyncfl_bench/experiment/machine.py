@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import subprocess
 import warnings
@@ -12,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 
@@ -76,11 +77,38 @@ def device_name(name: str) -> str:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    return _cpu_fact("model name") or platform.processor() or platform.machine()
+
+
+def _cpu_fact(name: str) -> str | None:
+    """Return what Linux says of the first core; None without it."""
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.partition(":")[0].strip() == name:
+                return line.partition(":")[2].strip()
+    return None
+
+
+@cache
+def cpu_facts() -> dict[str, str]:
+    """Return what the last digits of matrix products depend on: the CPU's maker, and the libraries of torch and NumPy.
+
+    MKL chooses its code by the maker, unless MKL_CBWR chooses it.
+    """
+    import torch
+    from threadpoolctl import threadpool_info
+
+    makers = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
+    maker = _cpu_fact("vendor_id") or platform.machine()
+    built = torch.__config__.show()
+    version = re.search(r"Math Kernel Library Version ([\d.]+)", built)
+    blas = re.search(r"BLAS_INFO=(\w+)", built)
+    library = f"MKL {version[1]}" if version else blas[1] if blas else "unknown"
+    if version and (branch := os.environ.get("MKL_CBWR")):
+        library += f", MKL_CBWR={branch}"
+    own = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
+    numpy = " ".join(str(one.get(key)) for one in own[:1] for key in ("internal_api", "version", "architecture"))
+    return {"maker": makers.get(maker, maker), "torch": library, "numpy": numpy or "unknown"}
 
 
 def make_deterministic(device_name: str, precision: str = "fp32") -> None:

@@ -157,6 +157,9 @@ def _explain_difference(live: Path, replay: Path) -> str:
     summary = read_json(live / SUMMARY_NAME)
     here = {"device": machine.device_name("cpu"), "torch": machine.versions().get("torch")}
     there = {"device": summary.get("device"), "torch": summary.get("versions", {}).get("torch")}
+    if "cpu" in summary:
+        here |= machine.cpu_facts()
+        there |= summary["cpu"]
     differing = [f"{key} {there[key]} there, {here[key]} here" for key in here if here[key] != there[key]]
     if summary.get("data_digest") != read_json(replay / SUMMARY_NAME).get("data_digest"):
         differing.insert(0, "the data differ from those of the live run")

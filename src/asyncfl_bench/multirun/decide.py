@@ -16,6 +16,7 @@ from functools import cached_property
 from ..analysis.decisions import Decision, Subject, read_decision
 from ..analysis.judgements import claims_of_sweep
 from ..analysis.looks import LEVELS
+from ..analysis.makers import describe_mixed_makers
 from ..config import Settings
 from ..config.choices import hydra_config
 from ..errors import EXIT_INTERRUPTED, ConfigError, did_you_mean
@@ -194,6 +195,9 @@ class Looks(AskedRuns):
 
     def _say_end(self, subjects: Sequence[Subject], seeds: int) -> None:
         show(self.question.describe(subjects))
+        runs = self.finished_runs(seeds)
+        if runs is not None and (mixed := describe_mixed_makers(runs)):
+            say(mixed)
         if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:
             counts = f"{len(waiting)} of {len(subjects)} {self.question.noun}"
             say(f"{counts} wait for failed runs; the same command tries them")

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ...analysis.differences import sort_key, value_texts
+from ...analysis.makers import describe_mixed_makers
 from ...tracking.runs import setting_text
 from .page import Page
 from .problems import partial_image_sets, problems
@@ -103,6 +104,8 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     versions = f"{distinct_values('summary.versions.asyncfl_bench')}, torch {distinct_values('summary.versions.torch')}"
     revisions, here = distinct_values("summary.git_revision"), version("asyncfl_bench")
     lines.append(f"- runs by asyncfl_bench {versions}, revision {revisions}; page by {here}")
+    if mixed := describe_mixed_makers(page.runs):
+        lines.append(f"- {mixed}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))
