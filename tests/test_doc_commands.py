@@ -25,6 +25,7 @@ OTHERS = (
     "--check",
     "--resume",
     "--replay",
+    "--repeat",
     "--config-dir",
     "--archive",
     "--cfg",

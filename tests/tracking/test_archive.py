@@ -177,6 +177,16 @@ def test_an_archived_run_with_another_result_than_its_directory_is_named(tmp_pat
     assert list(placed.runs.index) == [str(now)] and placed.left_out["reason"].tolist() == ["found twice"]
 
 
+@pytest.mark.parametrize("section", ["best", "used", "arrivals"])
+def test_a_twin_is_told_by_any_of_its_numbers(section, tmp_path):
+    write_run(tmp_path / "old", seed=0, summary={section: {"test/accuracy": 0.5, "other": 0.12345678, "new": None}})
+    pack_archive([tmp_path / "old"], tmp_path / "runs.parquet")
+    now = write_run(tmp_path / "new", seed=0, summary={section: {"test/accuracy": 0.5, "other": 0.12345679, "new": 1}})
+    left = match_runs(grid_by_hand([{"seed": 0}], []), load_runs(tmp_path / "runs.parquet", now), cells=[]).left_out
+    assert left["reason"].tolist() == ["found twice"]
+    assert left["note"].item() == f"the same run as new/{now.name}, with another {section}.other"
+
+
 def test_a_changed_archive_is_found_out(tmp_path):
     write_run(tmp_path / "runs", seed=0)
     pack_archive([tmp_path / "runs"], tmp_path / "a.parquet")

@@ -11,13 +11,14 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..models.pretrained import MINILM
-from ..tracking.records import MEASURED
+from ..tracking.records import MEASURED, NUMBERS
 from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
 from .grids import Grid, job_identities
@@ -37,6 +38,7 @@ STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 PRECISION = "precision"
 _COPY = "copy"  # the reason of what an archive holds of a directory
+_NUMBERS = tuple(f"summary.{section}." for section in NUMBERS)
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
@@ -231,19 +233,22 @@ def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -
     That an archive holds what a directory holds too is as it should be; other twins are named.
     """
     measured = reasons.isin(("", "diverged"))
-    ends = runs.get("summary.final.test/accuracy", pd.Series(None, index=runs.index))
+    numbers = [key for key in runs.columns if str(key).startswith(_NUMBERS)]
     for _, twins in runs[measured].groupby("identity", sort=False):
         if len(twins) < 2:
             continue
         first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
         for run in others:
-            same = (
-                "::" in str(run)
-                and reasons[run] == reasons[first]
-                and setting_text(ends[run]) == setting_text(ends[first])
-            )
-            reasons[run] = _COPY if same else "found twice"
+            alike = reasons[run] == reasons[first]
+            other = [key for key in numbers if not _is_equal(runs.at[run, key], runs.at[first, key])] if alike else []
+            reasons[run] = _COPY if "::" in str(run) and alike and not other else "found twice"
             notes[run] = f"the same run as {'/'.join(Path(first).parts[-2:])}"  # a page names no place of one machine
+            notes[run] += f", with another {other[0].removeprefix('summary.')}" if other else ""
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Return True for equal numbers, and if one is missing, as in a run of an earlier version."""
+    return bool(one == other) or pd.isna(one) or pd.isna(other)
 
 
 def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:

@@ -24,6 +24,7 @@ from ..multirun import launchers, pending, search
 from ..multirun.decide_words import KEYS, asks_for_looks, split_request
 from ..multirun.jobs import asks_for_multirun
 from ..multirun.run import closing_line, group_overrides, plan_multirun, run_all, run_hydra
+from .repetition import repeat_run, replay_run
 
 if TYPE_CHECKING:
     from ..config import Settings
@@ -98,7 +99,12 @@ def _main(arguments: list[str]) -> int:
             from ..tracking.trackers_sync import send_offline_runs
 
             return send_offline_runs(arguments[1:] or ["runs"])
-        others = {"--import-fleet": _import_fleet, "--replay": _replay_run, "--live-app": _write_live_app}
+        others = {
+            "--import-fleet": _import_fleet,
+            "--replay": replay_run,
+            "--repeat": repeat_run,
+            "--live-app": _write_live_app,
+        }
         if arguments and (flag := arguments[0].partition("=")[0]) in others:
             return others[flag](arguments)
         if "--check" in arguments:
@@ -238,27 +244,6 @@ def _run_single(overrides: list[str]) -> int:
     result = execute(settings, ends_process=True)
     show(closing_line(result, settings.time_unit))
     return result.exit_code
-
-
-def _replay_run(arguments: list[str]) -> int:
-    """Run the replay of a live run; print and note whether it gives the same bits. Returns 1 if it does not."""
-    flag, _, name = arguments[0].partition("=")
-    names = [name] * bool(name) + arguments[1:]
-    if len(names) != 1 or names[0].startswith("-"):
-        raise ConfigError(flag, " ".join(names), f"must name one run directory: afl-run {flag} DIR")
-    from ..experiment import execute  # torch comes in here
-    from ..experiment.replay import compare_result, note_comparison, replay_settings
-
-    settings = replay_settings(names[0])
-    result = execute(settings, ends_process=True)
-    show(closing_line(result, settings.time_unit))
-    if result.signal is not None:
-        return result.exit_code
-    live = Path(names[0]).expanduser()
-    comparison = compare_result(live, result)
-    show(comparison)
-    note_comparison(live, comparison, settings.identity)
-    return 1 if comparison.difference else 0
 
 
 def _write_live_app(arguments: list[str]) -> int:

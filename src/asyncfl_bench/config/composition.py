@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,7 +21,7 @@ from .choices import choice_file, choices_with, composition, groups
 from .overrides import Override, parse_override
 from .places import class_names
 from .saved import START_AGAIN, saved_config
-from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, Settings, identity_of_tree
+from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, identity_of_tree
 from .suggestions import suggest_setting
 from .variants import papers_with
 
@@ -197,6 +198,33 @@ def _with_own_targets(tree: dict, checked: dict) -> dict:
     return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
 
 
+def _change_saved(tree: dict, words: Iterable[Override], run: str, more: Iterable[str] = ()) -> None:
+    """Set values in a saved config: settings outside its identity, and ``more``. Raises ConfigError for others."""
+    changeable = [key for key in (*NOT_IDENTITY, *more) if key not in (*PARTS, "resume")]
+    for one in words:
+        if not {one.key, one.key.partition(".")[0]} & {*changeable}:
+            value = one.text.partition("=")[2]
+            raise ConfigError(one.key, value, f"cannot be changed by {run}; only {list_some(changeable)} can")
+        _set_value(tree, one, {})
+
+
+def repeated_settings(tree: dict, choices: dict[str, str], identity: str, overrides: Iterable[str]) -> Settings:
+    """Return the settings that repeat a saved run, changed by overrides of settings outside its identity.
+
+    tree, choices  of ``check_saved``; a file that a setting ``path`` names may be elsewhere on this machine
+    Raises ConfigError, also for a run of a version whose settings had another meaning.
+    """
+    tree = asdict(RootConfig()) | tree
+    paths = [f"{name}.path" for name in PARTS if isinstance(tree[name], dict) and "path" in tree[name]]
+    _change_saved(tree, map(parse_override, overrides), "a repeated run", paths)
+    settings = check_settings(tree, dict(choices))
+    if settings.identity != identity:
+        raise ConfigError(
+            "--repeat", identity, f"is now {settings.identity}: made by another version, or of other files"
+        )
+    return settings
+
+
 def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     """Return the settings of a run directory, changed by overrides of its budget and of settings outside its identity.
 
@@ -207,12 +235,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     was = check_settings(copy.deepcopy(tree), choices)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
-    changeable = [key for key in (*NOT_IDENTITY, "budget") if key not in (*PARTS, "resume")]
-    for one in words:
-        if not {one.key, one.key.partition(".")[0]} & {*changeable}:
-            value = one.text.partition("=")[2]
-            raise ConfigError(one.key, value, f"cannot be changed by a resumed run; only {list_some(changeable)} can")
-        _set_value(tree, one, {})
+    _change_saved(tree, words, "a resumed run", ["budget"])
     replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)

@@ -35,6 +35,7 @@ def overview() -> str:
         "  afl-run --resume DIR                               resume an interrupted run",
         "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
         "  afl-run --replay DIR                               repeat a live run in the simulator; the same bits?",
+        "  afl-run --repeat ARCHIVE IDENTITY                  repeat an archived run; the same numbers?",
         "  afl-run --live-app DIR algorithm=ca2fl             write a live run as a Flower app, and how to start it",
         "  afl-run --sync runs                                send what W&B kept offline",
         "  afl-run --import-fleet FILE                        devices of FedScale or FLASH as a file of a fleet",

@@ -14,12 +14,13 @@ from typing import Any
 from ..errors import PACKAGE, ConfigError, check
 from ..files import read_json, read_yaml
 from .check import check_settings
+from .classes import part_class
 from .places import BY_HAND, Place, allow_local_modules, class_names, module_folders, named_folders, places
-from .settings import PARTS, fill_in_precision
+from .settings import ABSENT, PARTS, fill_in_precision
 
 ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages whose parts a run directory may name, with commas between
 START_AGAIN = "start the run again with the words of its command"
-_TARGET = "_target_"
+_TARGET, _NONE = "_target_", "none"
 # classes that no yaml names: of objects of a Python program, and of a live run's measured times
 _WRITTEN = {
     "dataset": f"{PACKAGE}.data.given.GivenData",
@@ -64,8 +65,13 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
     choices = tree.get("choices") if isinstance(tree, dict) else None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
         raise ConfigError(key, place, "must be a run directory: its config.yaml is another kind of file")
-    if lacking := [name for name in PARTS if name not in tree]:
-        raise ConfigError(key, place, f"was made by another version: it has no {lacking[0]}; {START_AGAIN}")
+    lacking = [group for group in PARTS if group not in tree]
+    absent = {group: part for group in lacking if (part := _absent_part(group)) is not None}
+    if unknown := [group for group in lacking if group not in absent]:
+        raise ConfigError(key, place, f"was made by another version: it has no {unknown[0]}; {START_AGAIN}")
+    choices = choices | dict.fromkeys(absent, _NONE)
+    if absent:  # else the tree lists what is left out of its identity
+        tree = tree | absent | {"choices": choices, ABSENT: [*tree.get(ABSENT, ()), *absent]}
     for group, choice in choices.items():  # becomes a part of the run's name, which is a folder
         plain = isinstance(choice, str) and choice.isprintable()
         ok = plain and ".." not in (path := Path(choice)).parts and not path.is_absolute()
@@ -75,6 +81,15 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
             allowed = f"is in {place}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
             raise ConfigError(dotted, name, f"{allowed}; {ALLOW_VARIABLE}=PACKAGE names a package that you trust")
     return tree, choices
+
+
+@functools.cache
+def _absent_part(group: str) -> dict[str, Any] | None:
+    """Return the part of a group that an earlier version lacked and that no identity has; None without one."""
+    file = places()[0].folder(group) / f"{_NONE}.yaml"
+    section = read_yaml(file) if file.exists() else {}
+    names = class_names(file) if section else []
+    return section if names and getattr(part_class(f"{group}.{_TARGET}", names[0]), "absent", False) else None
 
 
 def _named_classes(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:

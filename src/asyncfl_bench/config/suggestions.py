@@ -56,6 +56,7 @@ OPTIONS = (
     "--resume",
     "--check",
     "--replay",
+    "--repeat",
     "--archive",
     "--live-app",
     "--import-fleet",

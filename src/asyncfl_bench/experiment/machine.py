@@ -8,7 +8,7 @@ import re
 import resource
 import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from importlib import metadata
@@ -109,6 +109,17 @@ def cpu_facts() -> dict[str, str]:
     own = [one for one in threadpool_info() if one["user_api"] == "blas" and "numpy" in one["filepath"]]
     numpy = " ".join(str(one.get(key)) for one in own[:1] for key in ("internal_api", "version", "architecture"))
     return {"maker": makers.get(maker, maker), "torch": library, "numpy": numpy or "unknown"}
+
+
+def describe_machine(summary: Mapping[str, Any]) -> str:
+    """Return the machine of a run and how it computed, by its summary, which may lack entries."""
+    versions = summary.get("versions") or {}
+    cpu = summary.get("cpu") or {}
+    facts = [summary.get("device"), cpu.get("maker"), summary.get("executor")]
+    facts += [f"{count} thread{'s' * (count != 1)}"] if (count := summary.get("threads")) else []
+    facts += [f"{name} {text}" for name in ("torch", "numpy") if (text := versions.get(name))]
+    facts += [cpu.get("torch"), cpu.get("numpy")]
+    return ", ".join(str(fact) for fact in facts if fact)
 
 
 def make_deterministic(device_name: str, precision: str = "fp32") -> None:

@@ -21,6 +21,7 @@ from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, REPORTED, SUMMARY_NAME
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
+NUMBERS = ("final", "best", "used", "arrivals")  # sections of a summary that the same settings give again
 
 _NOTE = 200  # letters of a note about a value
 _EXACT = 2**53  # whole numbers up to here are exact in floating point
