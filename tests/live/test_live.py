@@ -613,7 +613,10 @@ class Instant(Scripted):
 
     def __init__(self):
         super().__init__([])
-        self.now, self.free_at = 0.0, [0.0] * N
+        self.now, self.free_at = 0.0, [5.0] * N
+
+    def start(self, stop):
+        self.now = max(self.now, 5.0)  # by then all clients are here
 
     def monotonic(self):
         return self.now

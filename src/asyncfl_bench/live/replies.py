@@ -33,7 +33,7 @@ class Reply:
     vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
     came      moment at which it came (time.monotonic)
     left      the client gets no more work after this loss; set by ``Inbox``
-    seconds   since the client was sent the work, or had ended its work before that; set by ``Inbox``
+    seconds   since its client could begin the work; set by ``Inbox``
     """
 
     clients: Sequence[int]
@@ -115,6 +115,7 @@ class Inbox:
         self._open: dict[int, Work] = {}  # sent and not answered
         self._sent_at: dict[int, float] = {}  # of these
         self._free_at: dict[int, float] = {}  # by client, when its latest reply came
+        self._here_since = 0.0  # all clients
         self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
         self._came: dict[int, Reply] = {}  # checked and not used yet
         self._order: deque[int] = deque()  # of these the ones that have not been stamped
@@ -176,6 +177,7 @@ class Inbox:
         self.transport.start(self._stop)
         if self._stop:
             raise Stopped
+        self._here_since = self._here_since or time.monotonic()
 
     # -- the clients' side -------------------------------------------------------------------------------------------
 
@@ -258,7 +260,8 @@ class Inbox:
 
     def _accept(self, reply: Reply) -> None:
         client = self._open.pop(reply.sequence).client
-        reply.seconds = reply.came - max(self._sent_at.pop(reply.sequence), self._free_at.get(client, 0.0))
+        began = max(self._sent_at.pop(reply.sequence), self._free_at.get(client, self._here_since))
+        reply.seconds = reply.came - began
         self._free_at[client] = reply.came
         self._came[reply.sequence] = reply
         self._order.append(reply.sequence)
