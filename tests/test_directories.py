@@ -126,12 +126,7 @@ def test_a_run_that_begins_again_leaves_nothing_of_the_one_before(monkeypatch):
         patched.setattr(Run, "drive", killed)
         with pytest.raises(KeyboardInterrupt):
             run([*TRACED, "rerun=true"])
-    assert {path.name for path in directory.iterdir()} == {
-        "config.yaml",
-        "metrics.jsonl",
-        "partition.npz",
-        "model_initial.pt",
-    }
+    assert {path.name for path in directory.iterdir()} == {"config.yaml", "partition.npz", "model_initial.pt"}
     assert run(TRACED).ok
 
 
@@ -216,7 +211,7 @@ def test_a_run_directory_has_nothing_imported_that_is_not_allowed(tmp_path, monk
     assert not (tmp_path / "imported").exists()
     monkeypatch.setenv("ASYNCFL_BENCH_ALLOW", "other,evil")
     assert run([f"resume={directory}"]).ok
-    assert (tmp_path / "imported").exists() and sys.modules.pop("evil")
+    assert (tmp_path / "imported").exists()
 
 
 # -- damage -----------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Files are written whole or not at all."""
 
 import errno
+import fcntl
 import io
 import os
 from contextlib import suppress
@@ -49,15 +50,16 @@ def test_a_text_that_cannot_be_written_leaves_the_old_one(tmp_path, monkeypatch)
 
 
 def test_a_lock_that_another_process_takes_only_to_ask_is_free(tmp_path, monkeypatch):
-    path, asking = tmp_path / ".lock", FileLock(tmp_path / ".lock")
-    with monkeypatch.context() as patched:
-        patched.setattr("time.sleep", lambda seconds: asking.release())
-        asking.acquire()
+    path = tmp_path / ".lock"
+    assert not is_locked(path)
+    path.touch()
+    with path.open() as asking, monkeypatch.context() as patched:
+        fcntl.flock(asking, fcntl.LOCK_SH)
         assert not is_locked(path)
-        asking.acquire()
+        patched.setattr("time.sleep", lambda seconds: asking.close())
         with _holding_lock(tmp_path):
-            assert not asking.is_locked
-    with asking:
+            assert asking.closed and is_locked(path)
+    with FileLock(path):
         assert is_locked(path)
         with pytest.raises(RunInUse), _holding_lock(tmp_path):
             pass

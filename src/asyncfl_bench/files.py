@@ -1,23 +1,32 @@
-"""Writing a file whole or not at all, numbers as valid JSON, and lines for people."""
+"""Writing a file whole or not at all, reading files of other people, numbers as valid JSON, and lines for people."""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
+import stat
 import sys
 import time
 import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 _DEPTH = 20  # of nested lists and mappings
 _DEEP = f"nested more than {_DEPTH} deep"
 _LONG = 2**16  # characters of YAML that cannot nest too deeply for its parser
+_LARGEST_TEXT = 2**24  # bytes of a text of which all is read
+LARGEST_FILE = 2**30  # bytes of a file that other people wrote or named
+_MOST_CELLS = 2**27  # of a table
+_WIDTH_OF_TEXT = 4  # cells of numbers that take the memory of one of text
+_UNPACKED = 100  # times the size of a table's file
 _RECENT = 2 * 10**9  # nanoseconds in which a file may change twice at one time of its clock
 _REMEMBERED = 4096  # texts that are kept for later processes
 _texts: dict[str, str] = {}  # that ``recall`` knows, by key
@@ -32,7 +41,8 @@ def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with naming_file(path), open(temporary, "wb") as file:
+        temporary.unlink(missing_ok=True)  # of an ended process of this number, or a link
+        with naming_file(path), open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -58,9 +68,44 @@ def naming_file(path: Path) -> Iterator[None]:
         raise problem from None
 
 
-def sha256_of(path: str | Path) -> str:
-    """Return the SHA-256 of a file as hex digits. Raises OSError."""
-    with open(Path(path).expanduser(), "rb") as file:
+def open_regular(path: str | Path, mode: str = "rb", largest: float = math.inf, **options: Any) -> Any:
+    """Open a file to read it. Raises OSError for a device, a pipe and a file of more bytes than ``largest``."""
+
+    def find_problem(facts: os.stat_result) -> str:
+        return f"is larger than {largest / 2**20:.0f} MiB" if facts.st_size > largest else ""
+
+    return open(os.path.expanduser(path), mode, opener=partial(_open_number, find_problem), **options)
+
+
+def open_own(path: Path, mode: str, **options: Any) -> Any:
+    """Open a file of a run directory to write to it. Raises OSError for a link, as that would change another file."""
+    problem = "is a link to another file; remove it"
+
+    def open_number(name: str, flags: int) -> int:
+        if os.path.islink(name):
+            raise OSError(errno.EINVAL, problem, name)
+        kept = flags & ~os.O_TRUNC | os.O_NOFOLLOW
+        number = _open_number(lambda facts: problem if facts.st_nlink > 1 else "", name, kept)
+        if flags & os.O_TRUNC:
+            os.ftruncate(number, 0)
+        return number
+
+    return open(path, mode, opener=open_number, **options)
+
+
+def _open_number(find_problem: Callable[[os.stat_result], str], name: str, flags: int) -> int:
+    """Return the descriptor of an opened regular file. Raises OSError for anything else, and for a problem."""
+    number = os.open(name, flags | os.O_NONBLOCK, 0o666)  # a pipe would wait for its other end
+    facts = os.fstat(number)
+    if problem := find_problem(facts) if stat.S_ISREG(facts.st_mode) else "is not a regular file":
+        os.close(number)
+        raise OSError(errno.EINVAL, problem, name)
+    return number
+
+
+def sha256_of(path: str | Path, largest: float = math.inf) -> str:
+    """Return the SHA-256 of a file as hex digits. Raises OSError as ``open_regular``."""
+    with open_regular(path, largest=largest) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -95,7 +140,7 @@ def recall(key: str, make: Callable[[], str]) -> str:
 def write_text(path: Path, text: str) -> None:
     """Write a text by ``atomic_write``."""
     with atomic_write(path) as file:
-        file.write(text.encode())
+        file.write(text.encode(errors="replace"))
 
 
 def cache_folder() -> Path:
@@ -110,21 +155,27 @@ def remove_leftovers(path: Path) -> None:
 
 
 def is_locked(path: Path) -> bool:
-    """Return True if a process holds this lock file, as each process does during a run."""
-    from filelock import FileLock, Timeout
-
-    if not path.exists():
-        return False
+    """Return True if a process holds this lock file, as each process does during a run. Raises OSError."""
     try:
-        with FileLock(path).acquire(timeout=0.02, poll_interval=0.01):  # another process may be asking, too
+        with open_regular(path) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # other processes may be asking, too
             return False
-    except Timeout:
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
         return True
 
 
-def read_json(path: Path) -> Any:
-    """What a file holds that somebody else may have written. Raises OSError, and ValueError as ``parse_json``."""
-    return parse_json(path.read_text(encoding="utf-8"))
+def read_json(path: Path, largest: float = _LARGEST_TEXT) -> Any:
+    """What a file holds that somebody else may have written. Raises OSError as ``open_regular``, and ValueError as
+    ``parse_json``."""
+    return parse_json(read_text(path, largest))
+
+
+def read_text(path: Path, largest: float = _LARGEST_TEXT, errors: str = "strict") -> str:
+    """Return the text of a file that somebody else may have written. Raises OSError as ``open_regular``."""
+    with open_regular(path, largest=largest) as file:
+        return str(file.read(), "utf-8", errors)
 
 
 def parse_json(text: str) -> Any:
@@ -141,7 +192,7 @@ def read_yaml(path: Path) -> Any:
     value within itself."""
     import yaml
 
-    text, loader = path.read_text(encoding="utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    text, loader = read_text(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         if "&" in text or len(text) > _LONG:
             depth = 0
@@ -182,21 +233,36 @@ def _check_depth(value: Any) -> Any:
     raise ValueError(_DEEP)
 
 
-def read_parquet(path: Path) -> Any:
-    """The file's pyarrow.Table. Raises OSError, and ValueError for a damaged file."""
+def read_parquet(path: Path, cells: int = _MOST_CELLS) -> Any:
+    """The file's pyarrow.Table. Raises OSError, and ValueError for a damaged file and as ``check_unpacked_size``."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
     try:
-        # pages have sums, except in files of others and of earlier versions
-        with ParquetFile(
-            path, page_checksum_verification=True
-        ) as file:  # read_table would bring pandas along, a second that a plan does not have
+        # read_table would bring pandas along, a second that a plan does not have
+        with (
+            open_regular(path, largest=LARGEST_FILE) as raw,
+            ParquetFile(raw, page_checksum_verification=True) as file,  # files of others have no sums
+        ):
+            check_unpacked_size(file, path.stat().st_size, cells)
             table = file.read()
         table.validate(full=True)  # else text that is not UTF-8 is only met where it is read
     except ArrowException as error:
         raise ValueError(str(error)) from None
     return table
+
+
+def check_unpacked_size(file: Any, size: int, cells: int = _MOST_CELLS) -> None:
+    """Raise ValueError for a pyarrow ParquetFile whose table takes far more memory than its size [bytes] promises.
+
+    cells  numbers that it may have; text counts ``_WIDTH_OF_TEXT`` times
+    """
+    groups = [file.metadata.row_group(row) for row in range(file.metadata.num_row_groups)]
+    parts = [group.column(column) for group in groups for column in range(group.num_columns)]
+    count = sum(part.num_values * (_WIDTH_OF_TEXT if "BYTE_ARRAY" in part.physical_type else 1) for part in parts)
+    unpacked = sum(part.total_uncompressed_size for part in parts)
+    if count > cells or unpacked > max(_LARGEST_TEXT, _UNPACKED * size):
+        raise ValueError(f"unpacks to {count} values and {unpacked / 2**20:.0f} MiB, which is too much")
 
 
 def clean_text(text: object, one_line: bool = False) -> str:
@@ -233,7 +299,9 @@ def read_tensors(path: Path, mapped: bool = False) -> Any:
     import torch
 
     try:
-        with zipfile.ZipFile(path) as content:  # has a sum over each part
+        with open_regular(path) as raw, zipfile.ZipFile(raw) as content:  # has a sum over each part
+            if any(part.file_size > part.compress_size for part in content.infolist()):
+                raise ValueError("packed, which torch does not do")
             if (damaged := content.testzip()) is not None:
                 raise ValueError(f"damaged in {damaged}")
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)

@@ -135,12 +135,14 @@ def test_bytes_are_an_axis_of_runs_that_have_counted_them(tmp_path):
     assert {*own_page(load_runs(tmp_path / "runs"), "runs", axes=["bytes"]).tables} == {"measured", "measured_by_seed"}
 
 
-def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys):
+def test_a_full_disk_is_told_with_the_file_that_it_met(tmp_path, capsys, monkeypatch):
     write_run(tmp_path / "runs")
-    out = tmp_path / "page"
-    out.mkdir()
-    (out / "measured.csv").symlink_to("/dev/full")
-    assert main([str(tmp_path / "runs"), "--out", str(out)]) == 1
+
+    def fill_disk(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fill_disk)
+    assert main([str(tmp_path / "runs"), "--out", str(out := tmp_path / "page")]) == 1
     assert f"afl-report: {out / 'measured.csv'}: No space left on device; to write" in capsys.readouterr().err
 
 

@@ -245,7 +245,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe.parquet")
     (tmp_path / "link.parquet").symlink_to(tmp_path / "nowhere")
     assert archives_by_identity(tmp_path) == {} and finished_in([tmp_path]) == []
-    assert load_runs(tmp_path)["note"].tolist() == ["No such file or directory", "not a file"]
+    assert load_runs(tmp_path)["note"].tolist() == ["No such file or directory", "is not a regular file"]
     with pytest.raises(InputError, match=r"link\.parquet: No such file"):
         pack_archive([tmp_path], tmp_path / "b.parquet")
 

@@ -26,11 +26,14 @@ import yaml
 
 from ..config.places import paper_folders
 from ..errors import BenchError
+from ..files import read_json
 from .measured import LOG_RATIO, MEASURES
+from .plain import build_plain
 
 FORMAT = 2
 NAME = "claims.json"
 VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
+_LARGEST_LOG = 700.0  # whose exponential is a number
 JUDGED = VERDICTS[:4]  # on runs
 BOARDS = ("paper", "construction", "question")
 # kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
@@ -111,7 +114,7 @@ class Verdict:
     def _format(self, value: float) -> str:
         """Return a difference with its sign; of logarithms as the ratio that it means."""
         if self.unit == LOG_RATIO and not math.isnan(value):
-            return f"{math.exp(value / 100):.3g}"
+            return f"{math.exp(min(value / 100, _LARGEST_LOG)):.3g}"
         return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
 
     @property
@@ -299,11 +302,11 @@ def read_verdicts(path: Path) -> list[tuple[str, PageVerdicts]]:
     Raises BenchError for a damaged file or another format.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         if not isinstance(content, list):
             return [("", _from_dict(content))]
         return [(f"#{page.section.replace(' ', '-')}", page) for page in map(_from_dict, content)]
-    except (BenchError, ValueError, TypeError, LookupError, AttributeError) as error:
+    except (BenchError, OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise BenchError(f"{path}: {error}; remove it and write all of its pages again (afl-report)") from None
 
 
@@ -313,4 +316,4 @@ def _from_dict(content: Any) -> PageVerdicts:
     verdicts: list[dict[str, Any]] = content.pop("verdicts")
     for one in verdicts:
         one.update({key: math.nan for key, value in one.items() if value is None})
-    return PageVerdicts(**content, verdicts=tuple(Verdict(**one) for one in verdicts))
+    return build_plain(PageVerdicts, {**content, "verdicts": tuple(build_plain(Verdict, one) for one in verdicts)})

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..errors import BenchError, ConfigError, did_you_mean
+from ..errors import BenchError, ConfigError, check_choice, did_you_mean
 from ..files import read_json, write_text
 from .contrasts import Contrast, compare_pairs
 from .looks import LEVELS
 from .measured import RunMeasures
+from .names import AXES
 from .place import MatchedRuns
+from .plain import build_plain
 
 PAIR_MEASURE = "late"
 FIRST_LOOK = min(LEVELS)
@@ -97,10 +99,10 @@ class Decision:
 def read_decision(path: Path) -> Decision:
     """Raises BenchError for a file that is damaged."""
     try:
-        content = read_json(path)
-        lists = {key: tuple(content[key]) for key in ("cells", "experiments")}
-        return Decision(**{**content, **lists})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        decision = build_plain(Decision, read_json(path))
+        check_choice("axis", decision.axis, tuple(AXES))
+        return decision
+    except (ConfigError, OSError, ValueError, TypeError) as error:
         raise BenchError(f"{path}: {error}; remove it, and repeat afl-run … decide=true") from None
 
 

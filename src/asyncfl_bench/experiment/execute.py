@@ -19,7 +19,7 @@ from ..errors import (
     lacks_memory,
     locating_user_errors,
 )
-from ..files import is_locked, read_json, read_yaml
+from ..files import is_locked, open_own, read_json, read_yaml, write_text
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result
@@ -106,7 +106,7 @@ def _execute(
             if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
                 trace = directory.path / ERROR_NAME
                 with suppress(OSError):
-                    trace.write_text(traceback.format_exc(), encoding="utf-8", errors="replace")
+                    write_text(trace, traceback.format_exc())
                     error = f"{error}; stack trace in {trace}"
         components.executor.close()
         summary = run.summary(status, error)
@@ -140,6 +140,7 @@ def _holding_lock(directory: Path):
 
     from ..tracking.rundir import LOCK_NAME
 
+    open_own(directory / LOCK_NAME, "ab").close()
     lock = FileLock(directory / LOCK_NAME)
     try:
         lock.acquire(timeout=0.2, poll_interval=0.02)  # ``is_locked`` of another process takes it for a moment

@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import TextIO
+from typing import Any
 
 from ..errors import BenchError
-from ..files import atomic_write
+from ..files import atomic_write, open_own, open_regular
 from ..simulation.recorded import COLUMNS, NAME, Record
 from ..stateful import Stateful
 from ..types import Work
@@ -28,7 +28,7 @@ class RecordFile(Stateful):
         self.rows = 0
         self.record = Record()
         self._path = directory / NAME
-        self._file: TextIO | None = None
+        self._file: Any = None
 
     def write(self, work: Work, reply: Reply) -> None:
         """Write how work ended that is due now. Raises BenchError where earlier rows are gone."""
@@ -41,10 +41,10 @@ class RecordFile(Stateful):
         file.flush()
         self.rows += 1
 
-    def _open(self) -> TextIO:
+    def _open(self) -> Any:
         kept: list[list[str]] = []
         if self.rows and self._path.exists():
-            with open(self._path, newline="", encoding="utf-8") as file:
+            with open_regular(self._path, "r", newline="", encoding="utf-8") as file:
                 kept = list(csv.reader(file))[1 : self.rows + 1]
         if len(kept) < self.rows:
             has = f"has {len(kept)} of {self.rows} rows"
@@ -53,7 +53,7 @@ class RecordFile(Stateful):
         csv.writer(text, lineterminator="\n").writerows([COLUMNS, *kept])
         with atomic_write(self._path) as new:
             new.write(text.getvalue().encode())
-        self._file = self._path.open("a", newline="", encoding="utf-8")
+        self._file = open_own(self._path, "a", newline="", encoding="utf-8")
         return self._file
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..clients.queue import ComputedUpload
 from ..errors import BenchError, InputError, check
-from ..files import naming_file
+from ..files import naming_file, open_own
 from ..stateful import Stateful
 from ..tracking.rundir import COUNTS_NAME
 from .choice import Simulated, SimulatedConfig
@@ -67,14 +67,14 @@ class UploadFile(Stateful):
         self.rows += 1
 
     def _open(self) -> BinaryIO:
-        there = self._path.stat().st_size if self._path.exists() else 0
-        if there < self.bytes:
+        file: BinaryIO = open_own(self._path, "ab", buffering=0)
+        if (there := file.tell()) < self.bytes:
+            file.close()
             has = f"has {there // self._row.nbytes} of {self.rows} uploads"
             raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
-        self._file = self._path.open("r+b" if self._path.exists() else "xb", buffering=0)
-        self._file.truncate(self.bytes)
-        self._file.seek(self.bytes)
-        return self._file
+        file.truncate(self.bytes)
+        self._file = file
+        return file
 
     def close(self) -> None:
         if self._file is not None:

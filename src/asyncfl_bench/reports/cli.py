@@ -116,7 +116,10 @@ def _output_folder(given: argparse.Namespace, free: bool) -> Path:
     if given.out is not None or not free:
         return given.out or results_folder()
     first = Path(given.names[0])
-    return (first if first.is_dir() else first.parent) / "report"
+    folder = (first if first.is_dir() else first.parent) / "report"
+    if folder.is_symlink():
+        raise BenchError(f"{folder}: is a link to another folder; choose a folder with --out")
+    return folder
 
 
 def _write_free_page(given: argparse.Namespace) -> int:

@@ -15,11 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ConfigError, InputError, check, first_line
-from ..files import read_parquet
+from ..files import LARGEST_FILE, open_regular, read_parquet
 
 SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index under this name
+_MOST_CELLS = 2**24  # of a .parquet file, whose cells become objects
 POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # the other numbers may be 0
 WORDS = ("why",)  # not numbers, and not read
 
@@ -132,7 +133,7 @@ def check_same_clients(delay, availability) -> None:
 
 def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
+        with open_regular(path, "r", LARGEST_FILE, newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, skipinitialspace=True)
             names = [name.strip() for name in next(reader, [])]
             lines, rows = [], []
@@ -151,7 +152,7 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
 
 def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
     try:
-        table = read_parquet(path)
+        table = read_parquet(path, _MOST_CELLS)
         columns = [column.to_pylist() for column in table.columns]
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: not a readable .parquet file ({first_line(error)})") from None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import BenchError, InputError, check
+from ..files import LARGEST_FILE, open_regular
 from ..randomness import Streams
 from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
@@ -45,7 +46,7 @@ def read_record(path: str | Path, n: int) -> Record:
     """Read an arrivals.csv of n clients. Raises InputError with the line of what is wrong."""
     record, file = Record(), Path(path).expanduser()
     try:
-        with open(file, newline="", encoding="utf-8") as lines:
+        with open_regular(file, "r", LARGEST_FILE, newline="", encoding="utf-8") as lines:
             rows = csv.DictReader(lines)
             if tuple(rows.fieldnames or ()) != COLUMNS:
                 raise InputError(f"{file}: must be the {NAME} of a live run, with the columns {', '.join(COLUMNS)}")

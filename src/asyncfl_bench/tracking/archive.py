@@ -9,11 +9,9 @@ checksum, and the footer a digest of each column: a flipped bit is an error that
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +20,17 @@ import numpy as np
 from ..config import RESULTS_VERSION
 from ..config.places import checkout_directory
 from ..errors import BenchError, InputError, first_line
-from ..files import atomic_write, say
+from ..files import atomic_write, check_unpacked_size, open_regular, parse_json, say
+from .columns import CLIENT, POINT, check_columns, column_digest, split_lists
 from .records import MEASURED, Record, check_record, find_runs, read_directory
 
 _KEY, _DIGESTS, _VERSION = b"asyncfl_bench.archive", b"asyncfl_bench.digests", b"2"
 RESULTS = "results"  # default folder of pages and archives
 NAME = "runs.parquet"  # of a paper, in its folder
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
-_POINT, _CLIENT = "point.", "client."
 _FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
-_ROUNDED = tuple(_POINT + name for name in (*_FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
-_ASIDE = (_CLIENT, *(_POINT + family for family in _FAMILIES))  # columns that no check of a run reads
+_ROUNDED = tuple(POINT + name for name in (*_FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
+_ASIDE = (CLIENT, *(POINT + family for family in _FAMILIES))  # columns that no check of a run reads
 _LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
 
 
@@ -43,9 +41,9 @@ class NotAnArchive(InputError):
 def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
     """Write the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
-    Runs that are in ``target`` stay in it. Of two with one identity and code the one of the newer results version
-    counts, then the one that ended well, then the one with a table of its clients, then the one in a run directory,
-    then the one in ``target``: other archives bring what it lacks. A ``target`` that gains nothing is left as it is.
+    Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
+    the one that ended well, then the one with a table of its clients, then the one in a run directory, then the one in
+    ``target``: other archives bring what it lacks. A ``target`` that gains nothing is not written again.
 
     only  experiments whose runs are added; None: all
     Returns how many runs the archive then holds. Raises BenchError when there is none, an archive cannot be read, or
@@ -62,15 +60,15 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
     with FileLock(target.with_name(f".{target.name}.lock")):
         held = _read_own_records(target)
         added = [record for place in others for record in _read_other_records(place)]
-        kept: dict[tuple[str, str | None], Record] = {}
+        kept: dict[str, Record] = {}
         for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
             for record in records:
                 if record.status in ("unreadable", "inconsistent"):
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:
-                    key = identity, record.code
-                    kept[key] = max(record, kept.get(key, record), key=_preference_key)  # the later of two alike
+                    # the later of two alike
+                    kept[identity] = max(record, kept.get(identity, record), key=_preference_key)
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
         if [id(record) for record in held] != [id(record) for record in _sort_records(kept.values())]:
@@ -89,8 +87,8 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
 
     target = Path(target)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        records = [change(record) for record in _unpack_records(_read_table(target))]
-        if len({(record.identity, record.code) for record in records}) < len(records):
+        records = [change(record) for record in _unpack_records(_read_table(target), target)]
+        if len({record.identity for record in records}) < len(records):
             raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
         _write_archive(records, target)
     return len(records)
@@ -146,16 +144,12 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
     return found
 
 
-def measured_run(path: Path, identity: str, code: str | None = None) -> Record | None:
-    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``.
-
-    code  digest of the user's code, of which a run is preferred
-    """
+def measured_run(path: Path, identity: str) -> Record | None:
+    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``."""
     try:
-        found = _read_measured_runs(path, _file_stamp(path), identity)
+        return _read_measured_run(path, _file_stamp(path), identity)
     except BenchError:
         return None
-    return next((one for one in found if one.code == code), found[-1] if found else None)
 
 
 def archived_summaries(path: Path) -> list[tuple[str, str]]:
@@ -164,13 +158,10 @@ def archived_summaries(path: Path) -> list[tuple[str, str]]:
     return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
 
-def read_run_points(path: Path, identity: str, code: object = None) -> dict[str, np.ndarray]:
-    """Return the points of one run by metric. code: of its summary.
-
-    Raises BenchError when the file cannot be read or lacks the run.
-    """
+def read_run_points(path: Path, identity: str) -> dict[str, np.ndarray]:
+    """Return the points of one run by metric. Raises BenchError when the file cannot be read or lacks the run."""
     for record in read_archive(path):
-        if record.identity == identity and record.summary.get("code_digest") == code:
+        if record.identity == identity:
             return record.points
     raise BenchError(f"{path}: no run {identity}")
 
@@ -184,43 +175,52 @@ def read_archive(path: Path) -> list[Record]:
 
 
 @functools.lru_cache(maxsize=2**14)
-def _read_measured_runs(path: Path, stamp: tuple[int, int], identity: str) -> list[Record]:
-    """Return the runs of this identity that have a measured status and agree with themselves, one for each code."""
+def _read_measured_run(path: Path, stamp: tuple[int, int], identity: str) -> Record | None:
+    """Return the run of this identity if it has a measured status and agrees with itself, else None."""
     table, places = _read_checked_columns(path, stamp)
-    records = [check_record(_unpack_records(table.slice(row, 1))[0]) for row in places.get(identity, [])]
-    return [record for record in records if record.status in MEASURED and record.identity == identity]
+    if identity not in places:
+        return None
+    record = check_record(_unpack_records(table.slice(places[identity], 1), path)[0])
+    return record if record.status in MEASURED and record.identity == identity else None
 
 
 @functools.lru_cache(maxsize=8)
-def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, list[int]]]:
-    """Return the columns of an archive that ``check_record`` reads, and the rows of each identity."""
+def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, int]]:
+    """Return the columns of an archive that ``check_record`` reads, and the row of each identity."""
     table = _read_table(path, lambda name: not name.startswith(_ASIDE))
-    rows: dict[str, list[int]] = {}
-    for row, identity in enumerate(table["identity"].to_pylist()):
-        rows.setdefault(identity, []).append(row)
-    return table, rows
+    return table, {identity: row for row, identity in enumerate(table["identity"].to_pylist())}
 
 
 @functools.lru_cache(maxsize=32)
 def _read_checked_records(path: Path, stamp: tuple[int, int]) -> list[Record]:
     """Return all runs of an archive, each checked."""
-    return [check_record(record) for record in _unpack_records(_read_table(path))]
+    return [check_record(record) for record in _unpack_records(_read_table(path), path)]
 
 
-def _unpack_records(table: Any) -> list[Record]:
-    """Return the rows of an archive as records, unchecked."""
+def _parse_mapping(text: str | None) -> dict[str, Any]:
+    """Return the mapping in a JSON text. Raises ValueError."""
+    if not isinstance(value := parse_json(text or ""), dict):
+        raise ValueError("is not a mapping")
+    return value
+
+
+def _unpack_records(table: Any, path: Path) -> list[Record]:
+    """Return the rows of an archive as records, unchecked. Raises InputError for what no run is."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     of_points, of_clients = (
-        {name.removeprefix(first): _split_lists(table[name]) for name in table.column_names if name.startswith(first)}
-        for first in (_POINT, _CLIENT)
+        {name.removeprefix(first): split_lists(table[name]) for name in table.column_names if name.startswith(first)}
+        for first in (POINT, CLIENT)
     )
     records = []
     for row, fact in enumerate(facts):
         points = {name: values for name, of in of_points.items() if (values := of[row]) is not None}
         clients = {name: values for name, of in of_clients.items() if (values := of[row]) is not None}
-        config, summary = json.loads(fact["config"]), json.loads(fact["summary"])
+        try:
+            config, summary = _parse_mapping(fact["config"]), _parse_mapping(fact["summary"])
+        except ValueError as error:
+            raise InputError(f"{path}: {fact['name']}: config or summary {error}") from None
         note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
-        records.append(Record(fact["name"], fact["status"], note, config, summary, points, clients))
+        records.append(Record(str(fact["name"]), fact["status"], note, config, summary, points, clients))
     return records
 
 
@@ -281,50 +281,28 @@ def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
     """
     from pyarrow.parquet import ParquetFile
 
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path}: not a file")
     try:
-        with ParquetFile(path, page_checksum_verification=True) as file:
+        with open_regular(path) as raw, ParquetFile(raw, page_checksum_verification=True) as file:
             facts, names = file.schema_arrow.metadata or {}, file.schema_arrow.names
             if _KEY not in facts:
                 raise NotAnArchive(f"{path}: not an archive of runs; move it elsewhere")
             if facts[_KEY] != _VERSION:
                 text = facts[_KEY].decode(errors="replace")
                 raise InputError(f"{path}: an archive of format {text}, which this version does not read")
+            check_columns(file.schema_arrow)
+            check_unpacked_size(file, path.stat().st_size)
             table, digests = file.read(columns=[*filter(wanted, names)]), json.loads(facts[_DIGESTS])
-        changed = {name for name in table.column_names if digests.get(name) != _digest(table[name])}
+        changed = {name for name in table.column_names if digests.get(name) != column_digest(table[name])}
         if changed := changed | ({*digests} ^ {*names}):
             raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
     except InputError:
         raise
     except Exception as error:  # a damaged footer makes the reader raise errors of any kind
+        if known := getattr(error, "strerror", None):
+            raise InputError(f"{path}: {known}") from None
         reason = " ".join(first_line(error).split())
         raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
     return table.combine_chunks()
-
-
-def _digest(column: Any) -> str:
-    """A hash of the type, lengths and values of a column, whatever its pages and buffers."""
-    import pyarrow as pa
-
-    digest, whole = hashlib.blake2b(digest_size=16), column.combine_chunks()
-    if pa.types.is_list(column.type):
-        values = whole.flatten()
-        digest.update(str(values.type).encode())
-        for part in (whole.value_lengths().fill_null(-1), values.is_valid(), values.fill_null(0)):
-            digest.update(part.to_numpy(zero_copy_only=False))
-    else:
-        digest.update(json.dumps([str(column.type), *whole.to_pylist()]).encode())
-    return digest.hexdigest()
-
-
-def _split_lists(column: Any) -> list[np.ndarray | None]:
-    """Return a column of lists as an array a row; None for a run without such a metric."""
-    chunk = column.chunk(0) if column.num_chunks else column.combine_chunks()
-    values = chunk.values.to_numpy(zero_copy_only=False)
-    values = values.astype(np.float64) if values.dtype == np.float32 else values
-    offsets, there = chunk.offsets.to_numpy(), chunk.is_valid().to_numpy(zero_copy_only=False)
-    return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
 
 
 def _preference_key(record: Record) -> tuple:
@@ -345,7 +323,7 @@ def _build_table(records: list[Record]) -> Any:
     # without the places of the machine that ran it, since archives are given to others
     portable = [{key: value for key, value in one.config.items() if key not in _LOCAL} for one in records]
     texts = {
-        "name": _unique_names(records),
+        "name": [_unique_name(record) for record in records],
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
@@ -354,7 +332,7 @@ def _build_table(records: list[Record]) -> Any:
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
     arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
-    for first, tables in ((_POINT, [one.points for one in records]), (_CLIENT, [one.clients for one in records])):
+    for first, tables in ((POINT, [one.points for one in records]), (CLIENT, [one.clients for one in records])):
         for name in sorted({name for table in tables for name in table}):
             columns = [table.get(name) for table in tables]
             whole = all(column is None or column.dtype.kind == "i" for column in columns)
@@ -364,11 +342,9 @@ def _build_table(records: list[Record]) -> Any:
     return pa.table(arrays)
 
 
-def _unique_names(records: Sequence[Record]) -> list[str]:
-    """Return names that no two runs of an archive share, also if a person chose a run's name."""
-    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
-    counts = Counter(names)
-    return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
+def _unique_name(record: Record) -> str:
+    """Return a name that no other run of an archive has, also if a person chose the run's name."""
+    return record.name if record.name.endswith(str(record.identity)) else f"{record.name}-{record.identity}"
 
 
 def _write_archive(records: list[Record], target: Path) -> None:
@@ -380,7 +356,7 @@ def _write_archive(records: list[Record], target: Path) -> None:
     import pyarrow.parquet as pq
 
     table = _build_table(_sort_records(records))
-    digests = {name: _digest(table[name]) for name in table.column_names}
+    digests = {name: column_digest(table[name]) for name in table.column_names}
     table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
     inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}

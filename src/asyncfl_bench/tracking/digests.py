@@ -16,6 +16,7 @@ from ..files import sha256_of, to_json_types
 
 FILES = "files"
 SUMMARY_NAME = "summary.json"
+_LARGEST = 2**36  # bytes of a file
 
 
 def sealed_summary(summary: Mapping[str, Any], directory: Path, names: Sequence[str]) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def describe_changed_file(summary: Mapping[str, Any], directory: Path, names: Se
     """Return which of the files is not the one that the run wrote, in a few words; empty if none is.
 
     A file that is missing is not changed, and neither is any file of a summary without digests.
-    Raises OSError for a file that cannot be read.
+    Raises OSError for a file that cannot be read, or that no run writes.
     """
     if FILES not in summary:
         return ""
@@ -44,7 +45,7 @@ def describe_changed_file(summary: Mapping[str, Any], directory: Path, names: Se
     if not isinstance(known, dict) or known.get(SUMMARY_NAME) != _content_digest(summary):
         return f"{SUMMARY_NAME} is not the file that the run wrote"
     for name in names:
-        if (directory / name).is_file() and known.get(name) != sha256_of(directory / name):
+        if (directory / name).is_file() and known.get(name) != sha256_of(directory / name, _LARGEST):
             return f"{name} is not the file that the run wrote"
     return ""
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterator
-from io import FileIO
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ..errors import BenchError
-from ..files import to_json_types
+from ..files import LARGEST_FILE, open_own, open_regular, to_json_types
 
 COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
+_LONGEST_LINE, _LARGEST = 2**24, 4 * LARGEST_FILE  # bytes
 SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which some archived runs lack
 
 
@@ -24,15 +27,16 @@ class MetricsFile:
 
     def __init__(self, path: Path):
         self.path = Path(path)
-        self._file: FileIO | None = None
+        self._file: Any = None
 
     def write(self, row: dict[str, object]) -> None:
         """Appends one point: the five COUNTERS first, then the metrics in the order given."""
         ordered = {name: row[name] for name in COUNTERS} | row
         line = json.dumps(to_json_types(ordered), allow_nan=False) + "\n"
         if self._file is None:
-            self._drop_half_line()
-            self._file = self.path.open("ab", buffering=0)  # one write per line: nothing waits in a buffer
+            self._file = open_own(self.path, "a+b", buffering=0)  # one write per line: nothing waits in a buffer
+            self._file.seek(0)
+            self._file.truncate(self._file.readall().rfind(b"\n") + 1)  # a killed run may have left half a line
         elif not os.fstat(self._file.fileno()).st_nlink:
             raise BenchError(f"{self.path}: was removed while the run was writing to it")
         self._file.write(line.encode())
@@ -43,28 +47,25 @@ class MetricsFile:
         Raises BenchError when there are fewer, since the run could not be continued without a gap.
         """
         self.close()
-        content = self.path.read_bytes() if self.path.exists() else b""
-        end = 0
-        for found in range(lines):
-            newline = content.find(b"\n", end)
-            if newline < 0:
-                raise BenchError(
-                    f"{self.path} holds {found} complete lines but the checkpoint was written after {lines}: "
-                    "the run cannot be resumed; delete its directory to start it again"
-                )
-            end = newline + 1
-        if content:
-            os.truncate(self.path, end)
+        if not lines:
+            self.path.unlink(missing_ok=True)
+            return
+        with open_own(self.path, "a+b") as file:
+            file.seek(0)
+            for found in range(lines):
+                if not file.readline().endswith(b"\n"):
+                    raise BenchError(
+                        f"{self.path} holds {found} complete lines but the checkpoint was written after {lines}: "
+                        "the run cannot be resumed; delete its directory to start it again"
+                    )
+            file.truncate(file.tell())
 
     def count_whole_lines(self) -> int:
         """Return the number of lines before the first that is incomplete or not a JSON object."""
         count = 0
-        if self.path.exists():
-            with self.path.open("rb") as file:
-                for line in file:
-                    if _parse_point(line) is None or not line.endswith(b"\n"):
-                        break
-                    count += 1
+        with suppress(BenchError):
+            for _ in iter_metrics(self.path):
+                count += 1
         return count
 
     def sync(self) -> None:
@@ -76,12 +77,6 @@ class MetricsFile:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _drop_half_line(self) -> None:
-        """Removes what a killed run left of its last line, so that the next line is not glued to it."""
-        if self.path.exists():
-            content = self.path.read_bytes()
-            os.truncate(self.path, content.rfind(b"\n") + 1)
 
 
 def read_metrics(path: Path) -> list[dict[str, object]]:
@@ -97,9 +92,10 @@ def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
     path = Path(path)
     if not path.exists():
         return
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+    with open_regular(path, largest=_LARGEST) as file:
+        for number in itertools.count(1):
+            line = file.readline(_LONGEST_LINE)
+            if len(line) < _LONGEST_LINE and not line.endswith(b"\n"):
                 return
             if (row := _parse_point(line)) is None:
                 raise BenchError(f"{path}, line {number}: not a JSON object")

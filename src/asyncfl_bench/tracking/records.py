@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree
-from ..config.code import UNKNOWN, is_own_class
 from ..errors import BenchError, first_line
-from ..files import read_json, read_parquet, read_yaml, sha256_of
+from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
 from .digests import FILES, describe_changed_file
 from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, REPORTED, SUMMARY_NAME
@@ -26,6 +25,7 @@ NUMBERS = ("final", "best", "used", "arrivals")  # sections of a summary that th
 
 _NOTE = 200  # letters of a note about a value
 _EXACT = 2**53  # whole numbers up to here are exact in floating point
+_MOST_VALUES = 2**27  # of all columns
 _HELD = 4096  # runs whose files are kept in memory as long as they do not change
 
 
@@ -49,15 +49,6 @@ class Record:
     @functools.cached_property
     def experiment(self) -> str | None:
         return self.summary.get("experiment") or identity_of(self.config, without_seed=True)
-
-    @property
-    def code(self) -> str | None:
-        """Digest of the user's code that decided the numbers; None without any, ``unknown`` for an earlier version."""
-        if digest := self.summary.get("code_digest"):
-            return str(digest)
-        sections = [self.config.get(name) for name in PARTS if name not in NOT_IDENTITY]
-        targets = [str(one["_target_"]) for one in sections if isinstance(one, dict) and "_target_" in one]
-        return UNKNOWN if any(map(is_own_class, targets)) else None
 
     @property
     def results_version(self) -> object:
@@ -253,9 +244,9 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
     try:
         for name in PARTS:
             if name not in NOT_IDENTITY and (path := (tree.get(name) or {}).get("path")):
-                digests[name] = sha256_of(path)
+                digests[name] = sha256_of(path, LARGEST_FILE)
         return identity_of_tree({**tree, "seed": None} if without_seed else tree, digests)
-    except (OSError, KeyError, AttributeError, TypeError):
+    except (OSError, KeyError, AttributeError, TypeError, ValueError):
         return None
 
 
@@ -268,6 +259,8 @@ def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     broken: set[str] = set()  # columns of which some value is missing or no whole number
     count = 0
     for count, line in enumerate(lines, start=1):
+        if count * len(columns) > _MOST_VALUES:
+            raise ValueError(f"line {count}: {len(columns)} columns are too many for so long a file")
         for name, value in line.items():
             column = columns.setdefault(name, array("d"))
             if type(value) is not int or len(column) < count - 1:

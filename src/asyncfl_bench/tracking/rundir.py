@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import BenchError
-from ..files import atomic_write
+from ..files import atomic_write, open_regular
 from .digests import SUMMARY_NAME, sealed_summary
 from .metrics import MetricsFile
 from .trace import TRACE_TYPES, Trace
@@ -103,7 +103,7 @@ class RunDirectory:
         """Copy what the run in ``earlier`` had written when it had logged ``lines`` points."""
         for name in (METRICS_NAME, *AT_START):
             if (earlier.path / name).exists():
-                with open(earlier.path / name, "rb") as source, atomic_write(self.path / name) as file:
+                with open_regular(earlier.path / name) as source, atomic_write(self.path / name) as file:
                     shutil.copyfileobj(source, file)
         self.metrics.truncate(lines)
 

@@ -9,7 +9,7 @@ import shutil
 from typing import Any, cast
 
 from ..config.overrides import flat_items
-from ..files import spreadsheet_cell, to_json_types
+from ..files import open_own, spreadsheet_cell, to_json_types
 from .metrics import read_metrics
 from .rundir import METRICS_NAME
 from .trackers import RunFacts, Tracker
@@ -30,13 +30,13 @@ class CsvTracker(Tracker):
         if not set(row) <= set(self._columns):  # the first point, or one with a new metric
             self._write_all()
             return
-        with self._path.open("a", newline="", encoding="utf-8") as file:
+        with open_own(self._path, "a", newline="", encoding="utf-8") as file:
             csv.DictWriter(file, self._columns, restval="").writerow(cast("dict[str, Any]", to_json_types(row)))
 
     def _write_all(self) -> None:
         rows = read_metrics(self._source)
         self._columns = list(dict.fromkeys(name for row in rows for name in row))
-        with self._path.open("w", newline="", encoding="utf-8") as file:
+        with open_own(self._path, "w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
             if rows:
                 writer.writerow({name: spreadsheet_cell(name) for name in self._columns})
@@ -52,6 +52,8 @@ class TensorboardTracker(Tracker):
         from torch.utils.tensorboard import SummaryWriter
 
         folder = run.directory / EVENTS_NAME
+        if folder.is_symlink():
+            folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         self._writer = SummaryWriter(str(folder))
         self._config = run.config

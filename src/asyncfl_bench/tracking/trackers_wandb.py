@@ -239,6 +239,8 @@ class WandbTracker(Tracker):
         Without it W&B would use the system's temporary folder and print nothing.
         """
         if self.config.dir is None:
+            if (directory / "wandb").is_symlink():
+                raise BenchError(f"{directory / 'wandb'}: is a link to another folder; remove it")
             return str(directory)
         place = Path(self.config.dir).expanduser()
         try:

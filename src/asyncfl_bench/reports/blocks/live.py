@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from ...errors import InputError, first_line
-from ...files import read_parquet
+from ...files import LARGEST_FILE, open_regular, read_parquet
 from ...tracking.rundir import RECORD_NAME, TRACE_NAME
 from ..pages.page import Page
 from ..pages.write import Part, Table
@@ -47,7 +47,8 @@ def _client_table(run: pd.Series) -> pd.DataFrame:
     """Return a row for each client of a live run. Raises InputError."""
     folder = Path(str(run.name))
     try:
-        record = pd.read_csv(folder / RECORD_NAME, keep_default_na=False, dtype=_TYPES)
+        with open_regular(folder / RECORD_NAME, largest=LARGEST_FILE) as file:
+            record = pd.read_csv(file, keep_default_na=False, dtype=_TYPES)
         trace = read_parquet(folder / TRACE_NAME).select(["client", "staleness"]).to_pandas()
         delays = record[record["arrived"] == 1].groupby("client")["duration"]
         ended = record[record["arrived"] == 0]

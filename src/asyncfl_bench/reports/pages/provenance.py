@@ -12,8 +12,7 @@ import pandas as pd
 
 from ...analysis.differences import sort_key, value_texts
 from ...analysis.makers import describe_mixed_makers
-from ...analysis.names import setting_label
-from ...analysis.place import CODE
+from ...files import read_text
 from ...tracking.runs import setting_text
 from .page import Page
 from .problems import partial_image_sets, problems
@@ -72,15 +71,6 @@ def chosen_values(page: Page) -> list[Part]:
     return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
 
 
-def describe_codes(runs: pd.DataFrame) -> str:
-    """Return a sentence on series that differ only in the user's code; empty if there are none."""
-    pairs = zip(runs["series"], runs[CODE], strict=True)
-    is_split = [str(series).endswith(setting_label(CODE, code)) for series, code in pairs]
-    counts = runs["series"][is_split].value_counts(sort=False)
-    told = "; ".join(f"{series}: {count} run{'s' * (count > 1)}" for series, count in counts.items())
-    return f"The code of a class changed between runs, so runs of each code are a series ({told})." if told else ""
-
-
 def coverage(page: Page) -> list[Part]:
     """How many runs there are, and by name every one that is not or does not count."""
     placed, left = page.placed, page.placed.left_out
@@ -133,7 +123,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
 def is_foreign(path: Path) -> bool:
     """Whether there is a file that is not a page."""
-    return path.exists() and ORIGIN not in path.read_text(encoding="utf-8", errors="replace")
+    return path.exists() and ORIGIN not in read_text(path, errors="replace")
 
 
 def _describe_kind(used: set[str], own: set[str], what: str) -> str:

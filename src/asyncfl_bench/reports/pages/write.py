@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from ...errors import BenchError
-from ...files import naming_file, spreadsheet_cell, write_text
+from ...files import atomic_write, read_text, spreadsheet_cell, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -95,7 +95,7 @@ def write_parts(
         raise BenchError(f"{folder}: two parts of the page are called {twice[0]}; give one of its blocks another name")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "README.md"
-    former = target.read_text(encoding="utf-8") if target.exists() else ""
+    former = read_text(target, errors="replace") if target.exists() else ""
     earlier = re.findall(r"\]\(([^/()]+)\.(?:png|csv)\)", former)
     old = [path for name in earlier for suffix in _SUFFIXES if (path := folder / f"{name}{suffix}").exists()]
     formats = {*formats, *(path.suffix.removeprefix(".") for path in old)}
@@ -104,9 +104,8 @@ def write_parts(
     drawn = [part for part in flat if isinstance(part, Picture)][:figures]
     for table in [part for part in flat if isinstance(part, Table)]:
         csv = folder / f"{table.name}.csv"
-        with naming_file(csv):
-            safe = table.data.rename(columns=spreadsheet_cell).apply(_without_formulas)
-            safe.to_csv(csv, index=False, lineterminator="\n", float_format="%.10g")
+        safe = table.data.rename(columns=spreadsheet_cell).apply(_without_formulas)
+        write_text(csv, safe.to_csv(index=False, lineterminator="\n", float_format="%.10g"))
         if "tex" in formats and table.shown is not None:
             write_text(folder / f"{table.name}.tex", latex_table(table.shown, table.words))
     for picture in drawn:
@@ -169,18 +168,18 @@ def write_picture(picture: Picture, folder: Path, formats: Collection[str] = ())
         "svg": {"Date": None, "Creator": None},
         "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
     }
-    with (
-        naming_file(path),
-        matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "none", "pdf.fonttype": 42}),
-    ):
+    with matplotlib.rc_context({"svg.hashsalt": picture.name, "svg.fonttype": "none", "pdf.fonttype": 42}):
         figure.savefig(raw, format="png", metadata={"Software": None})
         raw.seek(0)
         # 256 colours are plenty for lines and bands, and a third of the bytes
-        Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path, optimize=True)
+        small = Image.open(raw).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        with atomic_write(path) as file:
+            small.save(file, "PNG", optimize=True)
         figure.set_layout_engine("none")  # what was laid out for the PNG stays where it is
         for form, metadata in no_origin.items():
             if form in formats:
-                figure.savefig(path.with_suffix(f".{form}"), format=form, metadata=metadata)
+                with atomic_write(path.with_suffix(f".{form}")) as file:
+                    figure.savefig(file, format=form, metadata=metadata)
     return path
 
 
