@@ -8,26 +8,32 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from filelock import FileLock
 from omegaconf import OmegaConf
 
 from asyncfl_bench import run
-from asyncfl_bench.config import RESULTS_VERSION
+from asyncfl_bench.config import RESULTS_VERSION, compose
 from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment.memory import Needs
 from asyncfl_bench.experiment.preflight import Found, Preflight
-from asyncfl_bench.multirun import estimate
-from asyncfl_bench.multirun.estimate import describe_measured_time, describe_plan, estimate_runs
+from asyncfl_bench.models.flat import FlatModel
+from asyncfl_bench.models.layers import Size
+from asyncfl_bench.multirun import estimate, probe
+from asyncfl_bench.multirun.estimate import RunCost, describe_measured_time, estimate_cost, measured_seconds, past_runs
 from asyncfl_bench.multirun.jobs import plan, sweep_name
 from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
+from asyncfl_bench.multirun.preview import preview_jobs
 from asyncfl_bench.multirun.progress import SweepProgress
 from asyncfl_bench.multirun.trials import describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
@@ -35,6 +41,14 @@ from asyncfl_bench.tracking.progress import clock_text
 
 ROOT = Path(__file__).parents[1]
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]
+
+
+def describe_plan(*args, **more):
+    return str(preview_jobs(*args, **more))
+
+
+def estimate_runs(settings, facts=()):
+    return estimate.estimate_runs(settings, past_runs(settings), facts)
 
 
 def leave(job, **summary):
@@ -108,11 +122,74 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
 
 
 def test_the_disk_of_a_plan_is_the_sum_of_the_runs_that_it_knows(monkeypatch):
-    sizes = iter([2.0**20, None, 2.0**19])
+    sizes = iter([(2.0**20, 2.0**20), None, (2.0**19, 2.0**19)])
     monkeypatch.setattr(estimate, "_run_bytes", lambda *_: next(sizes))
     preflight = SimpleNamespace(check=lambda settings: Found(), seconds=0.0)
     text = describe_plan(plan(["algorithm=ace", "seed=0,1,2", *GRID[2:]]), {}, preflight=preflight)
     assert "disk: about 1.5 MiB for 2 of 3 runs (unknown for the others); " in text
+
+
+H100 = "cuda (NVIDIA H100 80GB HBM3)"
+
+
+def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_took(monkeypatch):
+    jobs = plan([*GRID, "seed=0,1"])
+    leave(jobs[0], wall_seconds=364.0, device=H100)
+    text = describe_plan(jobs, {})
+    assert "time: unknown on a CPU for 3 runs, no run alike is finished there (algorithm, data and model; " in text
+    assert "); runs alike took elsewhere: 1 run about 0:06:04 on NVIDIA H100 80GB HBM3; --measure tries them\n" in text
+    leave(jobs[2], wall_seconds=10.0, device="cpu (AMD EPYC, 2 cores)")
+    assert "time: unknown" in describe_plan(jobs, {}), "of the runs left none is ACE's"
+    more = plan([*GRID, "seed=0,1,2"])
+    text = describe_plan(more, {})
+    assert "time: about 0:00:14, " in text and "without 3 runs like no finished run; --measure" in text
+    monkeypatch.setattr(estimate, "chosen_kind", lambda choice: "NVIDIA H100 80GB HBM3")
+    assert "time: about 0:06:0" in describe_plan(more, {})
+
+
+def test_the_disk_of_a_plan_is_the_peak_while_the_runs_are_computed():
+    settings = [job.settings for job in plan(["algorithm=asgd", "seed=0,1,2,3", *GRID[2:], "checkpoint.every=10"])]
+    found = Found(size=Size(10, 10), state=Needs(2**20, disk=2**19))
+    preflight = SimpleNamespace(check=lambda settings: found, seconds=0.0)
+    cost = estimate_cost(settings, workers=2, preflight=preflight)
+    state = 1.5 * 2**20
+    assert cost.disk_bytes_at_end == pytest.approx(4 * 2 * state, rel=0.02)  # with the checkpoint before the last
+    assert cost.disk_bytes - cost.disk_bytes_at_end == 2 * (state + 2**19)  # one being written, and a cache
+    assert re.match(r"disk: about 16.. MiB at the peak, 12.. MiB at the end; ", cost.disk) and cost.disk_known_for == 4
+
+
+def test_the_disk_of_a_plan_is_the_same_before_and_after_the_data_are_there(tmp_path, monkeypatch):
+    words = ["algorithm=ace,asgd", "dataset=cifar10", "model=lenet5", "n_clients=4", "heterogeneity=iid"]
+    costs: list[RunCost] = []
+    for there in (False, True):
+        if there:
+            y = np.arange(40) % 10
+            x = np.zeros((40, 32, 32, 3), np.uint8)
+            np.savez(tmp_path / "cifar10.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+        settings = [job.settings for job in plan([*words, f"data_dir={tmp_path}"])]
+        costs.append(estimate_cost(settings, preflight=Preflight()))
+    before, after = costs
+    assert before.notes[0].startswith("refused: CIFAR10 is missing") and after.notes[0].startswith("data: cifar10")
+    assert before.disk_bytes == after.disk_bytes > 4 * 62006 and before.disk_known_for == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["algorithm=asgd", "client.upload=difference", "client.local_steps=50", "budget.uploads=100"], 100 * 1.0),
+        (["algorithm=fedbuff", "algorithm.buffer_size=5", "client.local_steps=50"], 500 * 5 * 1.0),
+        (["algorithm=ace", "delay=exp_beta1", "n_clients=50", "budget.uploads=1000"], 1000 * 0.02),
+        (["algorithm=fedbuff", "client.local_steps=50", "budget.virtual_time=9"], None),
+    ],
+)
+def test_a_trial_of_slow_work_ends_by_the_clock(words, expected, monkeypatch):
+    monkeypatch.setattr(probe, "LONGEST", 0.4)
+    monkeypatch.setattr(probe, "SECONDS", 0.2)
+    gradient, computed = FlatModel.gradient, []
+    monkeypatch.setattr(FlatModel, "gradient", lambda *of: (time.sleep(0.02), computed.append(1), gradient(*of))[2])
+    found = probe.measure_seconds(compose(["model=softmax", "executor=sequential", "threads=1", *words]))
+    assert len(computed) < 60, "two upload's work of 50 steps, or a tick of ACE's first round, is more"
+    assert found is None if expected is None else 0.9 * expected < found < 6 * expected  # on a busy machine
 
 
 def test_a_plan_leaves_out_runs_whose_files_lack_what_is_needed():
@@ -342,7 +419,8 @@ def test_a_measured_plan_tries_each_experiment_once():
 
     words = ["algorithm=fedbuff", "scale=smoke", "model=softmax", "client.local_steps=1,10"]
     jobs = plan([*words, "seed=0,1", "budget.uploads=100,10000"])
-    text = describe_measured_time([job.settings for job in jobs], 1, measure)
+    settings = [job.settings for job in jobs]
+    text = describe_measured_time(settings, measured_seconds(settings, measure), 1)
     assert len(tried) == len(set(tried)) == 4
     assert text.startswith(f"time: about {clock_text(4 + 2 * (1 + 10 + 100 + 1000))}, ") and "4 short trials" in text
 

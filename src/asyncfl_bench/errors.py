@@ -157,9 +157,9 @@ def user_location(error: BaseException) -> str:
         file = frame.f_code.co_filename
         if any(Path(file).is_relative_to(folder) for folder in _OURS):
             called = True
-        elif called and _is_user_file(file):
+        elif called and is_user_file(file):
             place = describe_place(file, line)
-    if isinstance(error, SyntaxError) and _is_user_file(error.filename or "<"):
+    if isinstance(error, SyntaxError) and is_user_file(error.filename or "<"):
         return describe_place(str(error.filename), error.lineno)
     return place
 
@@ -178,7 +178,7 @@ def is_built_in(target: Any) -> bool:
 
 def place_of_code(code: CodeType) -> str:
     """Return the file and the first line of a function's code; an empty string for code of this package."""
-    return describe_place(code.co_filename, code.co_firstlineno) if _is_user_file(code.co_filename) else ""
+    return describe_place(code.co_filename, code.co_firstlineno) if is_user_file(code.co_filename) else ""
 
 
 def wrong_answer(part: object, method: str, answer: object, expected: str) -> BenchError:
@@ -192,7 +192,7 @@ def wrong_answer(part: object, method: str, answer: object, expected: str) -> Be
     return BenchError(f"{place}: {said}" if place else said)
 
 
-def _is_user_file(file: str) -> bool:
+def is_user_file(file: str) -> bool:
     """Return True for a file that is neither of this package, nor of Python, nor installed."""
     path = Path(file)
     of_others = (*_OURS, Path(sysconfig.get_path("stdlib")))

@@ -11,7 +11,7 @@ from asyncfl_bench.data.partition import Dirichlet
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.experiment.preflight import Preflight
-from asyncfl_bench.multirun.estimate import describe_pending
+from asyncfl_bench.multirun.estimate import estimate_cost
 
 ECHO = "algorithm=fedecho n_clients=10 model=softmax"
 MRPC = f"{ECHO} dataset=mrpc model=fasttext heterogeneity=iid n_clients=2"
@@ -92,6 +92,6 @@ def test_a_plan_names_the_data_sets_that_it_found(data, monkeypatch):
     words = ["algorithm=ace", "heterogeneity=iid", "model=softmax", "data_dir=."]
     runs = [("mnist", 2), ("digits", 2), ("cifar10", 2), ("mnist", 41)]
     pending = [compose([*words, f"dataset={name}", f"n_clients={n}"]) for name, n in runs]
-    *_, found, refused = describe_pending(pending, preflight=Preflight())
+    *_, found, refused = estimate_cost(pending, preflight=Preflight()).lines
     assert found == "data: mnist, cifar10 (found in .), digits"
     assert refused == "refused: n_clients=41: must be at most 40, the training samples that clients can have (1 run)"

@@ -77,7 +77,8 @@ def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
     records: dict[str, Record] = {}
     for one in settings:
         summary: dict[str, Any] = {"results_version": RESULTS_VERSION, "experiment": one.experiment}
-        summary |= {"digests": one.digests} | ({"label": one.label} if one.label else {})
+        summary |= {"digests": one.digests, "code_digest": one.code_digest}
+        summary |= {"label": one.label} if one.label else {}
         records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)
     frame = build_frame(records)
     paths = frame.get("model.path", pd.Series(dtype=object))

@@ -22,7 +22,7 @@ from ..tracking.records import MEASURED, NUMBERS
 from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
 from .grids import Grid, job_identities
-from .names import cell_label, natural_key, ordered_series, series_label
+from .names import cell_label, natural_key, ordered_series, series_label, setting_label
 
 # settings that make separate series; others make cells
 OWN = (
@@ -37,6 +37,7 @@ OWN = (
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 PRECISION = "precision"
+CODE = "code"
 _COPY = "copy"  # the reason of what an archive holds of a directory
 _NUMBERS = tuple(f"summary.{section}." for section in NUMBERS)
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
@@ -165,6 +166,23 @@ def _split_precisions(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     return [*cells, *([PRECISION] if is_split else [])]
 
 
+def split_codes(runs: pd.DataFrame, counted: pd.Series | bool = True) -> pd.Series:
+    """Return the series of runs, with the code of each run if runs of one series and cell have several.
+
+    counted  which runs may make a name longer
+    """
+    groups = runs[pd.Series(counted, index=runs.index)].groupby(["series", "cell"], sort=False)[CODE]
+    several = {series for (series, _), codes in groups if codes.nunique() > 1}
+    return pd.Series(
+        [
+            f"{series}, {setting_label(CODE, code)}" if series in several and isinstance(code, str) else series
+            for series, code in zip(runs["series"], runs[CODE], strict=True)
+        ],
+        index=runs.index,
+        dtype=object,
+    )
+
+
 def page_overrides(runs: pd.DataFrame, *choices: str) -> list[str]:
     """Return overrides that choose the encoders and the precisions of the runs made for a sweep; none for MiniLM and
     fp32 alone.
@@ -213,6 +231,7 @@ def _build_matched_runs(
     _leave_out_twins(runs, reasons, notes)
     _leave_out_other_data(runs, reasons, notes)
     everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1).copy()
+    everything["series"] = split_codes(everything, reasons.isin(("", "diverged")))
     used = everything[reasons == ""]
     _check_alike(used, tuned)
     names, panels = ordered_series(used["series"]), cells_in_order(used, cells)
@@ -234,7 +253,7 @@ def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -
     """
     measured = reasons.isin(("", "diverged"))
     numbers = [key for key in runs.columns if str(key).startswith(_NUMBERS)]
-    for _, twins in runs[measured].groupby("identity", sort=False):
+    for _, twins in runs[measured].groupby(["identity", CODE], sort=False, dropna=False):
         if len(twins) < 2:
             continue
         first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))

@@ -309,7 +309,7 @@ def _check_contract(arguments: list[str]) -> int:
 
 def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..experiment.preflight import Preflight
-    from ..multirun.estimate import describe_plan
+    from ..multirun.preview import preview_jobs
     from ..multirun.probe import measure_seconds, try_to_build
 
     request, overrides = split_request(overrides)
@@ -318,7 +318,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
     hydra = hydra_config(group_overrides(overrides)).hydra
 
-    def measure_settings(settings: Settings) -> float:
+    def measure_settings(settings: Settings) -> float | None:
         say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")
         return measure_seconds(settings)
 
@@ -329,5 +329,5 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         show(Looks(request, overrides).plan(measure, preflight))
     else:
         workers = launchers.workers_of(hydra)
-        show(describe_plan(jobs, pending.places_of(jobs), places, workers, measure, preflight))
+        show(preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight))
     return 2 if preflight.checked and not preflight.passed else 0

@@ -28,7 +28,8 @@ from ..errors import (
 from ..files import sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
-from .classes import code_digest, part_class
+from .classes import part_class
+from .code import digest_code, digest_modules
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -87,8 +88,9 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     for name, part in settings.parts.items():
         if name not in NOT_IDENTITY and (digest := _content_digest(name, part.config)) is not None:
             settings.digests[name] = digest
-    targets: list[Any] = [part.target for part in (*settings.parts.values(), *settings.observers.values())]
-    settings.code = {one.__module__: digest for one in targets if (digest := code_digest(one)) is not None}
+    settings.code = digest_modules(part.target for part in (*settings.parts.values(), *settings.observers.values()))
+    deciding = (part.target for name, part in settings.parts.items() if name not in NOT_IDENTITY)
+    settings.code_digest = digest_code(digest_modules(deciding))
     settings.tree = _resolved_tree(settings, sections)
     return settings
 

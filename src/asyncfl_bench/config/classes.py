@@ -18,7 +18,6 @@ from ..errors import (
     did_you_mean,
     list_some,
 )
-from ..files import sha256_of
 from ..ranges import Absent, CheckedSettings, Range, settings_from_arguments
 from .members import check_members, place_of_member
 from .places import allow_local_modules, module_folders
@@ -81,21 +80,6 @@ def part_class(key: str, name: str) -> Any:
     _check_schema(key, name, target.Config, bases[1] if bases[1:] else object)
     check_members(key, name, target.Config)
     return target
-
-
-@functools.cache
-def code_digest(target: Any) -> str | None:
-    """Return the SHA-256 of the file of a user's class, as the file was when the class was first named.
-
-    None for classes of this package and of torch's, and where no file can be read, as in a notebook.
-    """
-    if target.__module__.partition(".")[0] in (PACKAGE, "torch", "torchvision"):
-        return None
-    file = getattr(sys.modules.get(target.__module__), "__file__", None)
-    try:
-        return sha256_of(file) if file else None
-    except OSError:
-        return None
 
 
 @functools.cache

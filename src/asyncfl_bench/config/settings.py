@@ -180,7 +180,8 @@ class Settings:
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the files that its `path` or `folder` names
-    code: dict[str, str] = field(default_factory=dict)  # by module of users' classes, the SHA-256 of its file
+    code: dict[str, str] = field(default_factory=dict)  # by module of the user's, the SHA-256 of its file
+    code_digest: str = ""  # of the modules that decide the numbers; empty without a class of the user's
     default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 

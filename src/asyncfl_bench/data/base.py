@@ -63,6 +63,18 @@ class DataSet:
         """
         return None
 
+    def outline(self) -> Outline | None:
+        """Return what is known of the data without reading them; None if only they tell."""
+        return None
+
+
+class Outline(NamedTuple):
+    """Facts about a named data set: the shape of a sample, as of ``Data``, classes and training samples."""
+
+    shape: tuple[int, ...]
+    classes: int
+    train_samples: int
+
 
 class Scale(NamedTuple):
     """How uint8 pixels become floats: (pixel / 255 - mean) / std, one number per channel."""

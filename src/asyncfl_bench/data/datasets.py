@@ -21,6 +21,7 @@ from .base import (
     DataError,
     DataSet,
     MissingData,
+    Outline,
     Scale,
     channels_first,
     check_labels,
@@ -131,6 +132,12 @@ class TorchvisionImages(DataSet):
 
     Config = TorchvisionImagesConfig
     loads_once = True
+
+    def outline(self) -> Outline:
+        known = KNOWN[self.config.name]
+        height, width, *channels = known.image
+        train = known.train if self.config.train_samples is None else min(known.train, self.config.train_samples)
+        return Outline((*(channels or [1]), height, width), known.classes, train)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         path = self.file(Path(data_dir))

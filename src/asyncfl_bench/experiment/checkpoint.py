@@ -92,6 +92,7 @@ class Checkpoints:
             "data": parts.task.digest,
             **({FILES: parts.files} if parts.files else {}),
             **({"code": self._settings.code} if self._settings.code else {}),
+            **({"code_digest": self._settings.code_digest} if self._settings.code_digest else {}),
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
             **({OBSERVERS: self._observers_state()} if parts.observers else {}),
@@ -141,6 +142,7 @@ class Checkpoints:
             began = state.get("code", {})
             say_changed_code(self._settings, began, "this run began; rerun=true starts from the beginning")
             self._settings.code |= began  # a run of two codes counts as one of the first
+            self._settings.code_digest = state.get("code_digest", "")
         except BenchError as error:
             if root.resume or isinstance(error, DamagedState):
                 raise

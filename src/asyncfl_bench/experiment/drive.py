@@ -150,6 +150,7 @@ class Run:
             **({FILES: parts.files} if parts.files else {}),
             **({"digests": settings.digests} if settings.digests else {}),
             **({"code": settings.code} if settings.code else {}),
+            **({"code_digest": settings.code_digest} if settings.code_digest else {}),
             "final": self.evaluations.last,
             "best": self.evaluations.best,
             **({"default_steps": True} if settings.default_steps else {}),

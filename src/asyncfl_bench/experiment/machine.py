@@ -76,6 +76,23 @@ def device_name(name: str) -> str:
     return f"cpu ({_processor()}, {os.cpu_count()} cores)"
 
 
+def kind_of_device(name: object) -> str | None:
+    """Return ``CPU`` or the name of the GPU, of a device as ``device_name`` gives it; None for anything else."""
+    kind, _, rest = str(name).partition(" (")
+    return "CPU" if kind == "cpu" else rest.removesuffix(")") if kind.startswith("cuda") else None
+
+
+def chosen_kind(choice: str) -> str:
+    """Return the kind of the device that ``auto | cpu | cuda | cuda:N`` chooses here; ``GPU`` for one that is not."""
+    device = known_device(choice)
+    if device is None:
+        try:
+            device = select_device(choice)
+        except ConfigError:
+            return "GPU"
+    return kind_of_device(device_name(device)) or device
+
+
 def _processor() -> str:
     return _cpu_fact("model name") or platform.processor() or platform.machine()
 

@@ -176,6 +176,11 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
 
+def checkpoint_needs(most: Vectors, n: int) -> Needs:
+    """Return the bytes of the model vectors in a checkpoint, at most. most: vectors of the run."""
+    return dataclasses.replace(most, uploads=1, computing=1).needs(n)
+
+
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, most: Vectors | None = None) -> None:
     """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs.
 
@@ -199,14 +204,20 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
+def uploads_per_iteration(settings: Settings) -> int:
+    """Return the uploads of a server iteration, of clients of equal speed and without losses."""
+    root, needs = settings.root, settings.needs
+    count = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
+    assert count is not None
+    return count
+
+
 def kept_bytes(settings: Settings, d: int, outputs: int = 0) -> int:
     """Return the bytes of uploads that a live run keeps on disk; 0 if it keeps none or its budget does not say."""
-    root, needs, amounts = settings.root, settings.needs, settings.budget.amounts
+    amounts = settings.budget.amounts
     if not settings.parts["live"].config.keep_uploads:
         return 0
-    per_iteration = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
-    assert per_iteration is not None
-    limits = {"uploads": 1, "server_iterations": per_iteration}
+    limits = {"uploads": 1, "server_iterations": uploads_per_iteration(settings)}
     uploads = min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0)
     return int(uploads) * FLOAT * (3 + d + outputs)
 

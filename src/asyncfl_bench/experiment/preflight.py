@@ -38,7 +38,7 @@ class Found:
 
     size      of the model; None: only the built model tells
     samples   to train, 0 if unknown;  classes  of the data set
-    state     bytes of the model vectors in a checkpoint, at most; None: unknown
+    state     bytes of the model vectors in a checkpoint, at most, by their place; None: unknown
     cost      of a server step as text, where it decides how long a run takes
     download  the run will download its data
     """
@@ -46,7 +46,7 @@ class Found:
     size: Size | None = None
     samples: int = 0
     classes: int = 0
-    state: int | None = None
+    state: memory.Needs | None = None
     cost: str | None = None
     download: bool = False
 
@@ -129,7 +129,7 @@ class Preflight:
                 try:
                     source.load(settings.data_dir, streams, root.n_clients)
                 except MissingData:
-                    return Found(download=True), None
+                    return replace(outline_run(settings), download=True), None
             data, _ = load_and_draw(
                 source,
                 settings.parts["unlabelled"].build(),
@@ -169,7 +169,7 @@ class Preflight:
         if found.size is not None and (found.samples or not settings.needs.cuts):
             memory.refuse_if_disk_too_small(settings, found.size.d)
             least, most = memory.bound_vectors(settings, found.size, found.samples, found.classes)
-            found = replace(found, state=replace(most, uploads=1, computing=1).needs(n).total)
+            found = replace(found, state=memory.checkpoint_needs(most, n))
             if device is not None:
                 memory.refuse_if_too_large(least, n, device, settings.directory, most)
                 needs = most.needs(n)
@@ -181,6 +181,19 @@ class Preflight:
             parts = [part for name, part in settings.parts.items() if name not in known]
             self._look_once(("memory", replace(settings.root, seed=0), parts), lambda: build(settings))
         return found
+
+
+def outline_run(settings: Settings) -> Found:
+    """Return what is known of a run without its data: their kind and number, if the data set has a name."""
+    dataset = settings.parts["dataset"]
+    outline = getattr(dataset.target(dataset.config), "outline", None)  # a user's class may lack it
+    known = None if outline is None else outline()
+    size = None if known is None else settings.parts["model"].build().size(known.shape, known.classes)
+    if known is None or size is None or settings.needs.cuts:
+        return Found()
+    _, most = memory.bound_vectors(settings, size, known.train_samples, known.classes)
+    state = memory.checkpoint_needs(most, settings.root.n_clients)
+    return Found(size, known.train_samples, known.classes, state)
 
 
 def _look_at_model(model: Model, data: Data, reads_texts: bool) -> Found:

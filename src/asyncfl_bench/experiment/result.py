@@ -91,7 +91,7 @@ class RunResult:
 
         if not self.directory.is_file():
             return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))
-        return pd.DataFrame(read_run_points(self.directory, self.summary["identity"]))
+        return pd.DataFrame(read_run_points(self.directory, self.summary["identity"], self.summary.get("code_digest")))
 
 
 def finished_result(
@@ -112,8 +112,8 @@ def finished_result(
     for place in (settings.directory, (places or {}).get(settings.identity)):
         if place is None:
             continue
-        packed = place.is_file()
-        record = measured_run(place, settings.identity) if packed else read_directory(place)
+        packed, code = place.is_file(), settings.code_digest or None
+        record = measured_run(place, settings.identity, code) if packed else read_directory(place)
         summary = record.summary if record is not None and record.status in MEASURED else {}
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces

@@ -150,11 +150,12 @@ class Task:
         dy_b, dx_b = generator.integers(0, 2 * CROP_PADDING + 1, size=(2, b))
         return dy_b, dx_b, generator.random(b) < 0.5
 
-    def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None) -> dict[str, float]:
+    def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None, most: int | None = None) -> dict[str, float]:
         """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
         and ``validation/…`` on the samples held back, if any.
 
         hits_c  (C,) filled with how many test samples of each class the model has right
+        most    samples of each set; None: all
 
         Draws nothing and leaves the model as it was. A model that has diverged gives a loss of NaN or infinity and an
         accuracy at chance level (NaN outputs count as a vote for the first class).
@@ -162,14 +163,18 @@ class Task:
         return {
             f"{name}/{key}": value
             for name, (x, y) in self._judged.items()
-            for key, value in self._evaluate_samples(w_d, x, y, hits_c if name == "test" else None).items()
+            for key, value in self._evaluate_samples(
+                w_d, x[:most], y[:most], hits_c if name == "test" else None, most
+            ).items()
         }
 
     def _evaluate_samples(
-        self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None
+        self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None, most: int | None
     ) -> dict[str, float]:
         """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
         size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
+        if most is not None:  # the whole set is in the pieces that decide its bits
+            size = min(size, -(-len(y_all) // self._threads))
 
         def evaluate_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
             compiled = self.compiled

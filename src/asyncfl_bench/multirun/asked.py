@@ -81,7 +81,18 @@ class AskedRuns:
         if not found:
             return None
         runs = load_runs(*dict.fromkeys(result.directory for result in found))
-        return runs[runs["identity"].isin({one.identity for one in settings_of(jobs)})]
+        return self._of_present_code(runs[runs["identity"].isin({one.identity for one in settings_of(jobs)})])
+
+    def _of_present_code(self, runs: pd.DataFrame) -> pd.DataFrame:
+        """Return the runs without those that an archive has of another code too. Raises ConfigError if only another
+        code has a run: further runs would have the present one."""
+        codes = {one.experiment: one.code_digest for one in self.settings}
+        present = runs["code"].fillna("") == runs["experiment"].map(codes)
+        others = runs[~runs["identity"].isin(runs["identity"][present])]
+        if len(others):
+            what = f"has {count_runs(len(others))} of this multirun by another code, the first is {others.index[0]}"
+            raise ConfigError("output_dir", self.own_folder, f"{what}; looks cannot mix codes, choose another folder")
+        return runs[present]
 
     def _check_versions(self) -> None:
         """Raise ConfigError if runs of these experiments were made by another results version."""

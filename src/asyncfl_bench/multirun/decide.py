@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -25,7 +25,7 @@ from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
 from .asked import AskedRuns, settings_of
-from .estimate import describe_pending, estimate_runs
+from .estimate import Measure, estimate_cost, estimate_runs, past_runs
 from .history import finished_in
 from .jobs import Job
 from .launchers import workers_of
@@ -102,7 +102,7 @@ class Looks(AskedRuns):
         self._say_end(subjects, seeds)
         return code
 
-    def plan(self, measure: Callable[[Settings], float] | None = None, preflight: Preflight | None = None) -> str:
+    def plan(self, measure: Measure | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours until the last look as text, as today's runs project them; runs nothing."""
         _ = self.decision  # reads what earlier looks left: a damaged file is refused here, too
         looks = list(LEVELS)
@@ -125,7 +125,7 @@ class Looks(AskedRuns):
         if settings := list(total.values()):
             workers = min(workers_of(hydra_config(group_overrides(self.words)).hydra), len(settings))
             lines.append(f"until look {len(looks)} about {count_runs(len(settings))}")
-            lines += describe_pending(settings, self.outputs, workers, measure, preflight)
+            lines += estimate_cost(settings, self.outputs, workers, measure, preflight).lines
         return "\n".join(lines)
 
     def pending_jobs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> list[Job]:
@@ -166,7 +166,8 @@ class Looks(AskedRuns):
             return ""
         spent = (self._computed_seconds(self.decision.experiments) - self.decision.seconds_before) / 3600
         left = self.request.hours - spent
-        estimates = estimate_runs(settings_of(jobs), self.outputs)
+        settings = settings_of(jobs)
+        estimates = estimate_runs(settings, past_runs(settings, self.outputs))
         needed = sum(one.seconds for one in estimates if one is not None) / 3600
         if left > 0 and needed <= left:
             return ""

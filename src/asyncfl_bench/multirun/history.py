@@ -12,6 +12,7 @@ from typing import Any
 
 from ..config import Settings
 from ..errors import BenchError
+from ..experiment.machine import kind_of_device
 from ..experiment.preflight import Found
 from ..files import parse_json, read_json, read_yaml
 from ..models.layers import Size
@@ -36,6 +37,11 @@ class FinishedRun:
     def is_archived(self) -> bool:
         """Return True if the run is in an archive."""
         return self.place.is_file()
+
+    @property
+    def device(self) -> str | None:
+        """``CPU`` or the name of its GPU; None if the summary does not say."""
+        return kind_of_device(self.summary.get("device"))
 
     @functools.cached_property
     def tree(self) -> dict[str, Any]:

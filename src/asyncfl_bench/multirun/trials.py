@@ -20,7 +20,7 @@ def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str
     The text is empty without a search. Trials with fewer finished seeds than others do not compete: a trial that
     diverges for some seeds must not win by its other seeds.
     """
-    values: dict[tuple[str, ...], dict[tuple[str, ...], list[float]]] = {}
+    values: dict[tuple[str, ...], dict[tuple[str, ...], list[tuple[str, float]]]] = {}
     last: dict[tuple[str, ...], Job] = {}  # that of the greatest seed
     for job in jobs:
         if job.drawn and job.settings is not None:
@@ -30,20 +30,26 @@ def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str
             of_trial = trials.setdefault(job.drawn, [])
             result = job.finished_result(places, again=True)
             value = math.nan if result is None else result.value(job.settings.root.objective)
-            if not math.isnan(value):
-                of_trial.append(value)
+            if result is not None and not math.isnan(value):
+                of_trial.append((result.summary.get("code_digest", ""), value))
     return "\n".join(_describe_trials(rest, last[rest], trials) for rest, trials in values.items())
 
 
-def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, ...], list[float]]) -> str:
-    """Return the ranked trials of one search as text, and the command that tests the best one."""
+def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, ...], list[tuple[str, float]]]) -> str:
+    """Return the ranked trials of one search as text, and the command that tests the best one.
+
+    trials  (digest of the user's code, value of the objective) of each seed; of several codes the present one counts
+    """
     assert last.settings is not None
-    root = last.settings.root
+    root, code = last.settings.root, last.settings.code_digest
     objective = root.objective
-    most = max(map(len, trials.values()))
-    means = {trial: sum(of) / most for trial, of in trials.items() if most and len(of) == most}
+    several = len({found for of in trials.values() for found, _ in of}) > 1
+    values = {trial: [value for found, value in of if not several or found == code] for trial, of in trials.items()}
+    most = max(map(len, values.values()))
+    means = {trial: sum(of) / most for trial, of in values.items() if most and len(of) == most}
     what = " ".join(text for text in rest if text.startswith(("algorithm=", "sweep="))) or "the search"
     lines = [f"\n{what}: {len(means)} of {len(trials)} trials have {objective}"]
+    lines += ["  runs of another code of its classes are left out; rerun=true repeats them"] if several else []
     ranked = sorted(means, key=lambda trial: means[trial], reverse=not objective.endswith("loss"))
     lines += [f"  {means[trial]:.4f}  {' '.join(trial)}" for trial in ranked[:_SHOWN]]
     if ranked:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from ..analysis import judgements, measures
 from ..analysis.grids import Grid, grid_of
-from ..analysis.place import are_made_for, match_runs, page_overrides, runs_for_page
+from ..analysis.place import are_made_for, match_runs, page_overrides, runs_for_page, split_codes
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
@@ -74,6 +74,7 @@ def measured_page(
         whole = runs.loc[placed.left_out.index[lost]].assign(**placed.left_out[lost])
         placed.left_out.loc[lost, "series"] = [spec.relabel(run) for _, run in whole.iterrows()]
         placed.runs["series"] = [spec.relabel(run) for _, run in placed.runs.iterrows()]
+        placed.runs["series"] = split_codes(placed.runs)
         placed.diverged["series"] = [spec.relabel(run) for _, run in placed.diverged.iterrows()]
     lent = not are_made_for(grid, placed.runs).any()
     is_borrowed = lent and (len(placed.missing) > 0 or bool((placed.runs["profile"] != profile).any()))
@@ -119,6 +120,8 @@ def finish_page(page: Page, header: Sequence[Part], commands: Sequence[str]) -> 
         page.notes.append(
             f"Curves show the {len(page.series_in_figures)} {which} series; left out of them: {'; '.join(others)}."
         )
+    if codes := provenance.describe_codes(page.runs):
+        page.notes.append(codes)
     if page.measured.metric_is_lower_better is None:
         page.notes.append(_NO_DIRECTION.format(page.metric))
     first = [*values_parts(page), *_take_first(made, Picture)]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable, Container, Iterable
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,9 @@ class NotAnArchive(InputError):
 def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
     """Write the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
 
-    Runs that are in ``target`` stay in it. Of two with one identity the one of the newer results version counts, then
-    the one that ended well, then the one with a table of its clients, then the one in a run directory, then the one in
-    ``target``: other archives bring what it lacks. A ``target`` that gains nothing is not written again.
+    Runs that are in ``target`` stay in it. Of two with one identity and code the one of the newer results version
+    counts, then the one that ended well, then the one with a table of its clients, then the one in a run directory,
+    then the one in ``target``: other archives bring what it lacks. A ``target`` that gains nothing is left as it is.
 
     only  experiments whose runs are added; None: all
     Returns how many runs the archive then holds. Raises BenchError when there is none, an archive cannot be read, or
@@ -60,15 +61,15 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
     with FileLock(target.with_name(f".{target.name}.lock")):
         held = _read_own_records(target)
         added = [record for place in others for record in _read_other_records(place)]
-        kept: dict[str, Record] = {}
+        kept: dict[tuple[str, str | None], Record] = {}
         for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
             for record in records:
                 if record.status in ("unreadable", "inconsistent"):
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:
-                    # the later of two alike
-                    kept[identity] = max(record, kept.get(identity, record), key=_preference_key)
+                    key = identity, record.code
+                    kept[key] = max(record, kept.get(key, record), key=_preference_key)  # the later of two alike
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
         if [id(record) for record in held] != [id(record) for record in _sort_records(kept.values())]:
@@ -88,7 +89,7 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
     target = Path(target)
     with FileLock(target.with_name(f".{target.name}.lock")):
         records = [change(record) for record in _unpack_records(_read_table(target), target)]
-        if len({record.identity for record in records}) < len(records):
+        if len({(record.identity, record.code) for record in records}) < len(records):
             raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
         _write_archive(records, target)
     return len(records)
@@ -144,12 +145,16 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
     return found
 
 
-def measured_run(path: Path, identity: str) -> Record | None:
-    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``."""
+def measured_run(path: Path, identity: str, code: str | None = None) -> Record | None:
+    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``.
+
+    code  digest of the user's code, of which a run is preferred
+    """
     try:
-        return _read_measured_run(path, _file_stamp(path), identity)
+        found = _read_measured_runs(path, _file_stamp(path), identity)
     except BenchError:
         return None
+    return next((one for one in found if one.code == code), found[-1] if found else None)
 
 
 def archived_summaries(path: Path) -> list[tuple[str, str]]:
@@ -158,10 +163,13 @@ def archived_summaries(path: Path) -> list[tuple[str, str]]:
     return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
 
-def read_run_points(path: Path, identity: str) -> dict[str, np.ndarray]:
-    """Return the points of one run by metric. Raises BenchError when the file cannot be read or lacks the run."""
+def read_run_points(path: Path, identity: str, code: object = None) -> dict[str, np.ndarray]:
+    """Return the points of one run by metric. code: of its summary.
+
+    Raises BenchError when the file cannot be read or lacks the run.
+    """
     for record in read_archive(path):
-        if record.identity == identity:
+        if record.identity == identity and record.summary.get("code_digest") == code:
             return record.points
     raise BenchError(f"{path}: no run {identity}")
 
@@ -175,20 +183,21 @@ def read_archive(path: Path) -> list[Record]:
 
 
 @functools.lru_cache(maxsize=2**14)
-def _read_measured_run(path: Path, stamp: tuple[int, int], identity: str) -> Record | None:
-    """Return the run of this identity if it has a measured status and agrees with itself, else None."""
+def _read_measured_runs(path: Path, stamp: tuple[int, int], identity: str) -> list[Record]:
+    """Return the runs of this identity that have a measured status and agree with themselves, one for each code."""
     table, places = _read_checked_columns(path, stamp)
-    if identity not in places:
-        return None
-    record = check_record(_unpack_records(table.slice(places[identity], 1), path)[0])
-    return record if record.status in MEASURED and record.identity == identity else None
+    records = [check_record(_unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
+    return [record for record in records if record.status in MEASURED and record.identity == identity]
 
 
 @functools.lru_cache(maxsize=8)
-def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, int]]:
-    """Return the columns of an archive that ``check_record`` reads, and the row of each identity."""
+def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, list[int]]]:
+    """Return the columns of an archive that ``check_record`` reads, and the rows of each identity."""
     table = _read_table(path, lambda name: not name.startswith(_ASIDE))
-    return table, {identity: row for row, identity in enumerate(table["identity"].to_pylist())}
+    rows: dict[str, list[int]] = {}
+    for row, identity in enumerate(table["identity"].to_pylist()):
+        rows.setdefault(identity, []).append(row)
+    return table, rows
 
 
 @functools.lru_cache(maxsize=32)
@@ -323,7 +332,7 @@ def _build_table(records: list[Record]) -> Any:
     # without the places of the machine that ran it, since archives are given to others
     portable = [{key: value for key, value in one.config.items() if key not in _LOCAL} for one in records]
     texts = {
-        "name": [_unique_name(record) for record in records],
+        "name": _unique_names(records),
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
@@ -342,9 +351,11 @@ def _build_table(records: list[Record]) -> Any:
     return pa.table(arrays)
 
 
-def _unique_name(record: Record) -> str:
-    """Return a name that no other run of an archive has, also if a person chose the run's name."""
-    return record.name if record.name.endswith(str(record.identity)) else f"{record.name}-{record.identity}"
+def _unique_names(records: Sequence[Record]) -> list[str]:
+    """Return names that no two runs of an archive share, also if a person chose a run's name."""
+    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
+    counts = Counter(names)
+    return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
 
 
 def _write_archive(records: list[Record], target: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree
+from ..config.code import UNKNOWN, is_own_class
 from ..errors import BenchError, first_line
 from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
 from .digests import FILES, describe_changed_file
@@ -49,6 +50,15 @@ class Record:
     @functools.cached_property
     def experiment(self) -> str | None:
         return self.summary.get("experiment") or identity_of(self.config, without_seed=True)
+
+    @property
+    def code(self) -> str | None:
+        """Digest of the user's code that decided the numbers; None without any, ``unknown`` for an earlier version."""
+        if digest := self.summary.get("code_digest"):
+            return str(digest)
+        sections = [self.config.get(name) for name in PARTS if name not in NOT_IDENTITY]
+        targets = [str(one["_target_"]) for one in sections if isinstance(one, dict) and "_target_" in one]
+        return UNKNOWN if any(map(is_own_class, targets)) else None
 
     @property
     def results_version(self) -> object:

@@ -21,7 +21,10 @@ from .metrics import COUNTERS, SENT
 from .records import Record, find_runs, read_directory
 from .rundir import CONFIG_NAME
 
-FIXED = ("name", "status", "note", "algorithm", "seed", "identity", "experiment", "results_version", "data_digest")
+FIXED = (
+    *("name", "status", "note", "algorithm", "seed", "identity", "experiment"),
+    *("results_version", "data_digest", "code"),
+)
 CLIENT_COLUMNS = ("client", "samples", "uploads", "mean_delay", "accuracy")  # of every run
 # (model_type, layers, hidden_size) of config.json -> the name in published numbers; MiniLM keeps that of archived runs
 ENCODERS = {("bert", 12, 768): "bert_base", ("distilbert", 6, 768): "distilbert", ("bert", 6, 384): "bert"}
@@ -34,6 +37,7 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
 
     Index ``run``: the directory, or ``archive.parquet::name``. Columns:
       name, algorithm, seed, identity, experiment, results_version, data_digest
+      code     the digest of a user's own code; None without any
       status   ok, diverged, failed, interrupted, incomplete (no summary.json), unreadable or inconsistent (the files
                contradict each other); note: why, in a few words
       ``delay``, ``dataset``, ``profile`` …      what was chosen for a group; for another encoder than MiniLM ``model``
@@ -154,6 +158,7 @@ def _build_row(record: Record) -> dict[str, Any]:
         "experiment": record.experiment,
         "results_version": record.results_version,
         "data_digest": summary.get("data_digest"),
+        "code": record.code,
     }
     # a run without a setting and a run with the value at which it is absent look alike
     settings = {key: value for key, value in flatten(config).items() if not {key, key.partition(".")[0]} & absent}

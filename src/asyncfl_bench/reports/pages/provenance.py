@@ -12,6 +12,8 @@ import pandas as pd
 
 from ...analysis.differences import sort_key, value_texts
 from ...analysis.makers import describe_mixed_makers
+from ...analysis.names import setting_label
+from ...analysis.place import CODE
 from ...files import read_text
 from ...tracking.runs import setting_text
 from .page import Page
@@ -69,6 +71,15 @@ def chosen_values(page: Page) -> list[Part]:
     columns["values tried"] = [f"{tried} of {data['tried'].max()}" for tried in data["tried"]]
     name = f"chosen_{of_all.rpartition('.')[2] if len(page.spec.tuned) == 1 else 'step'}"
     return ["## Steps chosen on validation samples", Table(name, pd.DataFrame(columns), data, 2)]
+
+
+def describe_codes(runs: pd.DataFrame) -> str:
+    """Return a sentence on series that differ only in the user's code; empty if there are none."""
+    pairs = zip(runs["series"], runs[CODE], strict=True)
+    is_split = [str(series).endswith(setting_label(CODE, code)) for series, code in pairs]
+    counts = runs["series"][is_split].value_counts(sort=False)
+    told = "; ".join(f"{series}: {count} run{'s' * (count > 1)}" for series, count in counts.items())
+    return f"The code of a class changed between runs, so runs of each code are a series ({told})." if told else ""
 
 
 def coverage(page: Page) -> list[Part]:
