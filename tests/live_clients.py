@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -119,3 +120,11 @@ def live_and_replayed(monkeypatch, cls, words):
     replayed = execute(replay_settings(live.directory))
     assert replayed.ok, replayed.summary["error"]
     return live, compare(live.directory, replayed.directory)
+
+
+def children(parent):
+    """Process numbers of the children of a process."""
+    stats = [
+        (path.parent.name, path.read_text().rpartition(")")[2].split()) for path in Path("/proc").glob("[0-9]*/stat")
+    ]
+    return [int(number) for number, fields in stats if int(fields[1]) == parent]

@@ -19,9 +19,9 @@ import pytest
 from asyncfl_bench.cli import live_app
 from asyncfl_bench.cli.command import _main
 from asyncfl_bench.config.settings import PARTS
-from asyncfl_bench.errors import BenchError, ConfigError, Stopped
+from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
 from asyncfl_bench.live.choice import RealConfig
-from asyncfl_bench.live.flower import node
+from asyncfl_bench.live.flower import link, node
 from asyncfl_bench.live.flower import transport as flower
 from asyncfl_bench.live.flower.transport import FlowerTransport, NodeReply
 from asyncfl_bench.live.messages import pack, unpack, versions
@@ -348,6 +348,85 @@ def test_a_node_without_its_clients_is_refused(words, said, monkeypatch, capsys)
     assert said in capsys.readouterr().err
 
 
+@pytest.fixture
+def app(tmp_path, monkeypatch):
+    """An app whose only key is of client 0, beside a Flower that is not installed."""
+    (tmp_path / "app" / "keys").mkdir(parents=True)
+    for name in ("0", "0.pub"):
+        (tmp_path / "app" / "keys" / name).touch()
+    for module in (node, link):
+        monkeypatch.setattr(module, "find_command", lambda parser, name: tmp_path / name)
+    return tmp_path / "app"
+
+
+@pytest.mark.parametrize(
+    ("script", "main", "words", "said"),
+    [
+        ("superlink.py", link.main, ["--insecure"], "--insecure: nodes prove their keys over TLS; leave it out"),
+        ("superlink.py", link.main, ["--host", "0.0.0.0"], "app/keys: has no keys of nodes; write the app again"),
+        ("node.py", node.main, ["2"], "app/keys/2: no such key; --auth-supernode-private-key names another one"),
+        ("node.py", node.main, ["0", "--node-config", "a=1"], "--node-config: is set by node.py; leave it out"),
+    ],
+)
+def test_a_server_without_keys_and_a_node_without_its_key_are_refused(
+    script, main, words, said, app, monkeypatch, capsys
+):
+    if "--host" in words:
+        (app / "keys" / "0.pub").unlink()
+    monkeypatch.setattr(sys, "argv", [str(app / script), *words])
+    with pytest.raises(SystemExit, match="2"):
+        main(None) if main is node.main else main()
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_server_takes_registered_nodes_on_the_loopback_address_unless_another_is_named(
+    host, app, monkeypatch, capsys
+):
+    started = []
+    monkeypatch.setattr("os.fork", lambda: 1)
+    monkeypatch.setattr("os.execv", lambda command, words: started.append(words))
+    monkeypatch.setattr(
+        sys, "argv", [str(app / "superlink.py"), "--log-file", "a", *["--host", host] * (host[0] == "0")]
+    )
+    link.main()
+    words = " ".join(started[0])
+    assert f"--host {host} --port 8000 --enable-supernode-auth" in words and words.endswith("--log-file a")
+    warned = "each machine that reaches 0.0.0.0:8000 can start an app on this one" in capsys.readouterr().err
+    assert warned == (host == "0.0.0.0")
+
+
+def test_all_keys_are_registered_and_a_failure_is_said(app, capsys):
+    flwr = app / "flwr"
+    flwr.write_text(f"#!/bin/sh\necho $FLWR_HOME $@ >> {app}/asked\n[ ! -e {app}/fails ] || {{ echo no; exit 1; }}\n")
+    flwr.chmod(0o700)
+    keys = [app / "keys" / "0.pub", app / "keys" / "1.pub"]
+    for said in ("superlink.py: 2 nodes are registered\n", f"superlink.py: {keys[1]}: not registered: no\n\n"):
+        link.register_keys(flwr, keys, app / ".flwr")
+        assert capsys.readouterr().err == said
+        (app / "fails").touch()
+    assert (app / "asked").read_text().splitlines() == [f"{app}/.flwr supernode register {key}" for key in keys] * 2
+
+
+def test_a_supernode_that_fails_is_started_again_with_its_worker(app, monkeypatch, capfd):
+    monkeypatch.setattr(node, "PAUSE", 0.01)
+    command = app.parent / "flower-supernode"
+    command.write_text(f"#!/bin/sh\necho $@\n[ -e {app}/died ] && exit 0\ntouch {app}/died\nkill -9 $$\n")
+    command.chmod(0o700)
+    monkeypatch.setattr(sys, "argv", [str(app / "node.py"), "0,1", "--superlink", "here"])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        node.main(build=None)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    said = capfd.readouterr()
+    assert "node.py: the SuperNode ended with code -9; the next one starts in 0.01 s" in said.err
+    first, second = said.out.splitlines()
+    assert first.startswith(f"--superlink here --auth-supernode-private-key {app}/keys/0 --node-config worker=")
+    assert second.partition(" --port ")[0] == first.partition(" --port ")[0]
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
@@ -357,7 +436,11 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
     said = capsys.readouterr().out
     app = tmp_path / "my app"
     files = {str(path.relative_to(app)) for path in app.rglob("*") if path.is_file()}
-    assert files == live_app.FILES.keys()
+    keys = [app / "keys" / str(client) for client in range(3)]
+    assert files == live_app.FILES.keys() | {f"keys/{key.name}{end}" for key in keys for end in ("", ".pub")}
+    assert [path.stat().st_mode & 0o777 for path in (app / "keys", *keys)] == [0o700] + [0o600] * 3
+    public = [key.with_suffix(".pub").read_text() for key in keys]
+    assert len({*public}) == 3 and all(text.startswith("ecdsa-sha2-nistp384 ") for text in public)
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]
     assert config["config"] == {
         "words": "live=flower algorithm=asgd n_clients=3 model=softmax",
@@ -370,6 +453,18 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
     live_app.write(app, ["live=flower", "algorithm='a b'"], 2)  # again, with other words
     config = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     assert shlex.split(config["words"]) == ["live=flower", "algorithm='a b'"]
+    assert [key.with_suffix(".pub").read_text() for key in keys] == public
+    assert "Other users of this machine can start an app at 127.0.0.1:8000 too" in said
+
+
+def test_keys_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="--live-app needs ssh-keygen for the nodes' keys: install OpenSSH's client"):
+        live_app.write_keys(tmp_path / "keys", 1)
+    (tmp_path / "ssh-keygen").write_text("#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
+    (tmp_path / "ssh-keygen").chmod(0o700)
+    with pytest.raises(InputError, match=r"keys/0: ssh-keygen made no key: no space left$"):
+        live_app.write_keys(tmp_path / "keys", 1)
 
 
 @pytest.mark.parametrize(

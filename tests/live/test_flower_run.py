@@ -11,11 +11,11 @@ import subprocess
 import sys
 import time
 import traceback
-from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from live_clients import children
 
 from asyncfl_bench.errors import BenchError, RunInUse
 
@@ -41,14 +41,14 @@ class Deployment:
         paths = [str(Path(sys.executable).parent), os.environ["PATH"]]
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         self.environment = os.environ | quiet | {"PATH": os.pathsep.join(paths), "FLWR_HOME": str(folder / "app/.flwr")}
-        self.folder, self.started = folder, []
+        self.folder, self.started, self.links = folder, [], 0
         said = subprocess.check_output(
             [sys.executable, "-m", "asyncfl_bench.cli", "--live-app", "app", *WORDS], text=True, env=self.environment
         )
-        self.commands = dict.fromkeys(("openssl", "flower-superlink", "python", "flwr"))
+        self.commands = dict.fromkeys(("openssl", "superlink.py", "node.py", "flwr"))
         for name in self.commands:
             (self.commands[name],) = (
-                line for line in said.splitlines() if f"{name} " in line and "a Flower app" not in line
+                line for line in said.splitlines() if name in line.replace("/.flwr", "") and "Flower app" not in line
             )
         subprocess.run(shlex.split(self.commands["openssl"]), check=True, capture_output=True)
         config = folder / "app/.flwr/config.toml"
@@ -62,18 +62,19 @@ class Deployment:
         return one
 
     def start_link(self):
-        link = self.start("link", *shlex.split(self.commands["flower-superlink"]), "--port", self.port)
-        until = time.monotonic() + 60
-        while time.monotonic() < until:  # flwr run does not wait for it
-            with suppress(OSError), socket.create_connection(("127.0.0.1", int(self.port))):
+        link = self.start("link", *shlex.split(self.commands["superlink.py"]), "--port", self.port)
+        self.links += 1
+        until = time.monotonic() + 120
+        while time.monotonic() < until:  # neither flwr run nor a node waits for it
+            if (self.folder / "link.log").read_text().count("3 nodes are registered") == self.links:
                 return link
             time.sleep(0.1)
         raise AssertionError((self.folder / "link.log").read_text())
 
-    def start_node(self, clients):
-        command = self.commands["python"].partition("; do ")[2].partition(" &")[0]
+    def start_node(self, clients, *options):
+        command = self.commands["node.py"].partition("; do ")[2].partition(" &")[0]
         words = shlex.split(command.replace("$i", clients).replace("8000", self.port))
-        return self.start("nodes", *words)
+        return self.start("nodes", *words, *options)
 
     def start_run(self):
         return self.start("run", *shlex.split(self.commands["flwr"].partition(" ")[2]))
@@ -113,9 +114,8 @@ def test_a_run_whose_node_and_superlink_are_killed_is_replayed_to_the_bit(deploy
     first, _ = deployment.start_node("0,1"), deployment.start_node("2")
     deployment.start_run()
     deployment.wait_for("", 5)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
-    first = deployment.start_node("0,1")
+    (node,) = (pid for pid in children(first.pid) if "supernode" in Path(f"/proc/{pid}/cmdline").read_text())
+    os.kill(node, signal.SIGKILL)
     deployment.wait_for("client 1: back", 1)
     rows = deployment.wait_for("", 1)
     deployment.wait_for("", rows + 4)
@@ -140,6 +140,17 @@ def test_a_run_whose_node_and_superlink_are_killed_is_replayed_to_the_bit(deploy
     assert summary["exit_status"] == "ok" and summary["used"]["uploads"] == 24
     done = afl_run("--replay", str(directory))
     assert (done.returncode, done.stdout.splitlines()[-1].partition(",")[0]) == (0, "same bits: model")
+
+
+def test_a_node_whose_key_is_not_registered_is_refused(deployment):
+    deployment.start_link()
+    key = deployment.folder / "other"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(key)], check=True)
+    stranger = deployment.start_node("2", "--auth-supernode-private-key", str(key))
+    log, until = deployment.folder / "nodes.log", time.monotonic() + 60
+    while "the SuperNode ended with code 1" not in log.read_text():
+        assert time.monotonic() < until and stranger.poll() is None, log.read_text()
+        time.sleep(0.1)
 
 
 def test_a_run_that_is_refused_ends_the_app_with_its_message_and_no_stack(monkeypatch, tmp_path):

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from faulty_clients import faulty_build
-from live_clients import computed_replay
+from live_clients import children, computed_replay
 
 from asyncfl_bench import run
 from asyncfl_bench.experiment import build, execute
@@ -62,14 +62,6 @@ def test_clients_that_die_in_each_phase_raise_hang_or_send_noise_lose_that_work_
     assert live.summary["used"] | {"uploads": 28 - 5, "discarded": 5} == live.summary["used"]
     assert "client 0: away: its process ended (exit code 8)" in said and "client 0: back" in said
     assert assert_same_bits(live.directory).arrivals == 28 - 5
-
-
-def children(parent):
-    """Process numbers of the children of a process."""
-    stats = [
-        (path.parent.name, path.read_text().rpartition(")")[2].split()) for path in Path("/proc").glob("[0-9]*/stat")
-    ]
-    return [int(number) for number, fields in stats if int(fields[1]) == parent]
 
 
 class Command:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 from pathlib import Path
 
 from ..config.places import named_folders
-from ..errors import ConfigError
+from ..errors import ConfigError, InputError
 from ..files import atomic_write
 
 ADDRESS = "127.0.0.1:8000"  # Flower's default
@@ -58,6 +59,11 @@ def build(*arguments):
 
 main(build)
 """,
+    "superlink.py": """\
+from asyncfl_bench.live.flower.link import main
+
+main()
+""",
     ".flwr/config.toml": """\
 [superlink]
 default = "live"
@@ -77,12 +83,34 @@ COMMANDS = """\
 
 {certificate}
 
-flower-superlink --ssl-ca-certfile {app}/tls/cert.pem --ssl-certfile {app}/tls/cert.pem \
---ssl-keyfile {app}/tls/key.pem --disable-runtime-dependency-installation
+python {app}/superlink.py
 
 for i in {clients}; do python {app}/node.py $i --superlink {address} --root-certificates {app}/tls/cert.pem & done; wait
 
-FLWR_HOME={app}/.flwr flwr run {app} --stream"""
+FLWR_HOME={app}/.flwr flwr run {app} --stream
+
+Other users of this machine can start an app at {address} too: use a container or a separate machine."""
+
+
+def write_keys(folder: Path, n_clients: int) -> None:
+    """Write a pair of keys for each client's node, unless it is there; others of this machine cannot read the folder.
+
+    Raises InputError without ssh-keygen.
+    """
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for client in range(n_clients):
+        key = folder / str(client)
+        if key.exists() and key.with_suffix(".pub").exists():
+            continue
+        key.unlink(missing_ok=True)
+        words = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-C", f"client {client}", "-f", str(key)]
+        try:
+            subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        except FileNotFoundError:
+            raise InputError("--live-app needs ssh-keygen for the nodes' keys: install OpenSSH's client") from None
+        except subprocess.CalledProcessError as error:
+            said = error.stderr.decode(errors="replace").strip()
+            raise InputError(f"{key}: ssh-keygen made no key: {said}") from None
 
 
 def _is_own(file: Path) -> bool:
@@ -112,6 +140,7 @@ def write(folder: Path, words: list[str], n_clients: int) -> str:
         with atomic_write(path) as file:
             file.write((text.format(**texts) if path.suffix == ".toml" else text).encode())
     (folder / "tls").mkdir(exist_ok=True)
+    write_keys(folder / "keys", n_clients)
     app = shlex.quote(str(folder))
     clients = " ".join(map(str, range(n_clients)))
     return COMMANDS.format(app=app, certificate=CERTIFICATE.format(app=app), clients=clients, address=ADDRESS)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import ctypes
 import multiprocessing
 import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Listener
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BenchError, describe_error
+from ...files import say
 from ...types import Work
 from ..messages import pack, unpack, versions
 from ..work import compute_reply, end_with_parent
@@ -30,12 +34,13 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # s; Flower's default is 1
 }
+PAUSE = 30.0  # s; Flower takes a node that died for alive for up to 60 s, and meanwhile refuses it
+PRIVATE_KEY = "--auth-supernode-private-key"
 Build = Callable[..., "SequentialComputer"]
 
 
 def main(build: Build) -> None:
-    """Become a SuperNode, beside its worker. build: see processes.Compute; it may load torch, which this does not"""
-    command = Path(sys.executable).with_name("flower-supernode")
+    """Run a SuperNode and its worker. build: see processes.Compute; it may load torch, which this does not"""
     parser = argparse.ArgumentParser(
         "node.py", epilog="Other words are options of flower-supernode.", allow_abbrev=False
     )
@@ -43,26 +48,68 @@ def main(build: Build) -> None:
     arguments, options = parser.parse_known_args()
     if "--node-config" in options:
         parser.error("--node-config: is set by node.py; leave it out")
+    command = find_command(parser, "flower-supernode")
+    if not any(option.startswith(PRIVATE_KEY) for option in options):
+        key = Path(sys.argv[0]).resolve().parent / "keys" / str(arguments.clients[0])
+        if not key.is_file():
+            parser.error(f"{key}: no such key; {PRIVATE_KEY} names another one")
+        options += [PRIVATE_KEY, str(key)]
+    path = Path(tempfile.mkdtemp(prefix="afl-node-")) / "worker"  # a folder of this user's alone
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: stop.append(number))
+    try:
+        _keep_running(
+            [str(command), *options, "--node-config", f'worker="{path}"'], build, arguments.clients, path, stop
+        )
+    finally:
+        shutil.rmtree(path.parent, ignore_errors=True)
+
+
+def _keep_running(words: list[str], build: Build, clients: list[int], path: Path, stop: list[int]) -> None:
+    """Run a SuperNode and its worker until a signal comes or the SuperNode ends well. What fails is started again.
+
+    words  the SuperNode's command;  path: of the worker's socket
+    """
+    context, start_at = multiprocessing.get_context("fork"), 0.0
+    node: subprocess.Popen | None = None
+    worker: Any = None
+    try:
+        while not stop and (node is None or node.poll() not in (0, 2)):  # 2: an option that there is not
+            if worker is None or not worker.is_alive():
+                worker = context.Process(target=serve, args=(build, clients, path))
+                worker.start()
+            if node is not None and node.poll() is not None:
+                say(f"node.py: the SuperNode ended with code {node.returncode}; the next one starts in {PAUSE:g} s")
+                node, start_at = None, time.monotonic() + PAUSE
+            if node is None and time.monotonic() >= start_at:
+                with socket.socket() as free:
+                    free.bind(("127.0.0.1", 0))
+                    port = str(free.getsockname()[1])
+                node = subprocess.Popen([*words, "--port", port], preexec_fn=_end_with_parent_process)
+            time.sleep(0.2)
+    finally:
+        if node is not None:
+            node.terminate()
+            node.wait()
+        if worker is not None:
+            worker.kill()
+
+
+def _end_with_parent_process() -> None:
+    """Have Linux end this process when its parent is killed; other systems leave it."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+
+
+def find_command(parser: argparse.ArgumentParser, name: str) -> Path:
+    """Return the path of a command of Flower, and set its environment. Ends with the parser's error without Flower."""
+    command = Path(sys.executable).with_name(name)
     if not command.exists():
         parser.error("needs pip install 'asyncfl_bench[flower]'")
-    path, node = Path(tempfile.mkdtemp(prefix="afl-node-")) / "worker", os.getpid()  # a folder of this user's alone
-    if not os.fork():
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the node's end is theirs
-        while os.getppid() == node:
-            worker = multiprocessing.get_context("fork").Process(target=serve, args=(build, arguments.clients, path))
-            worker.start()
-            while worker.is_alive() and os.getppid() == node:
-                worker.join(0.2)
-            worker.kill()
-        shutil.rmtree(path.parent, ignore_errors=True)
-        os._exit(0)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    path_of_flower = os.pathsep.join([str(command.parent), os.environ.get("PATH", "")])  # it starts others by name
-    os.environ |= ENVIRONMENT | os.environ | {"PATH": path_of_flower}
-    os.execv(command, [str(command), "--port", port, *options, "--node-config", f'worker="{path}"'])
+    path = os.pathsep.join([str(command.parent), os.environ.get("PATH", "")])  # it starts others by name
+    os.environ |= ENVIRONMENT | os.environ | {"PATH": path}
+    return command
 
 
 def _read_clients(text: str) -> list[int]:
@@ -73,6 +120,8 @@ def _read_clients(text: str) -> list[int]:
 
 def serve(build: Build, clients: list[int], path: Path) -> None:
     """Answer messages without end, one at a time."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the node ends it
     threading.Thread(target=end_with_parent, daemon=True).start()
     worker = Worker(build, clients)
     path.unlink(missing_ok=True)
