@@ -13,7 +13,7 @@ from tiers import slow
 
 from asyncfl_bench.config import compose, manual
 from asyncfl_bench.config.composition import Compositions
-from asyncfl_bench.multirun import jobs, search
+from asyncfl_bench.multirun import axes, search
 from asyncfl_bench.multirun.decide_words import split_request
 
 ROOT = Path(__file__).parents[1]
@@ -54,12 +54,12 @@ def check_command(line: str) -> None:
         manual.describe_choices(words)
         return
     _, words = split_request(words)
-    if "-m" not in flags and not jobs.asks_for_multirun(words):
+    if "-m" not in flags and not axes.asks_for_multirun(words):
         compose(words)
         return
     words = search.expand_short_settings(words)
     shared = Compositions()
-    grids = jobs.drawn_grids(jobs.sweep_grids(words), words)
+    grids = axes.drawn_grids(words)
     for place in (0, -1):
         shared.settings([f"{key}={values[place]}" for key, values in grids[place].items()])
 

@@ -17,7 +17,8 @@ from omegaconf import OmegaConf
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.files import is_locked
-from asyncfl_bench.multirun.jobs import plan, sweep_grids
+from asyncfl_bench.multirun.axes import sweep_grids
+from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.launchers import PRESETS, check_numbers
 from asyncfl_bench.tracking.rundir import LOCK_NAME
 

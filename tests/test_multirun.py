@@ -29,8 +29,9 @@ from asyncfl_bench.experiment.preflight import Found, Preflight
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.layers import Size
 from asyncfl_bench.multirun import estimate, probe
+from asyncfl_bench.multirun.axes import sweep_name
 from asyncfl_bench.multirun.estimate import RunCost, describe_measured_time, estimate_cost, measured_seconds, past_runs
-from asyncfl_bench.multirun.jobs import plan, sweep_name
+from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
 from asyncfl_bench.multirun.preview import preview_jobs

@@ -17,8 +17,9 @@ from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.config.variants import variant
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import execute, finished_result
+from asyncfl_bench.multirun.axes import drawn_grids, sweep_grids, sweep_name
 from asyncfl_bench.multirun.grid import combine, jobs_of
-from asyncfl_bench.multirun.jobs import Job, drawn_grids, plan, sweep_grids, sweep_name
+from asyncfl_bench.multirun.jobs import Job, plan
 
 
 def test_a_union_of_grids_gives_each_part_its_own_keys():
@@ -151,7 +152,7 @@ def test_every_job_of_a_sweep_is_accepted_at_its_largest_scale(sweep):
     np.save("ddpm_cifar10.npy", np.zeros((1, 32, 32, 3), np.uint8))  # of two sweeps
     refused = "refused" in (variant("sweep_scale", f"{sweep}/full") or {})
     asked = [f"sweep={sweep}", f"scale={'medium' if refused else 'full'}", "seed=0"]
-    grids = drawn_grids(sweep_grids(asked), asked)
+    grids = drawn_grids(asked)
     axes = {key: {tuple(grid[key]) for grid in grids if key in grid} for grid in grids for key in grid}
     long = {key: min(ranges) for key, ranges in axes.items() if "." in key and len(ranges) == 1 < len(min(ranges)) - 2}
     jobs = plan([*asked, *(f"{key}={values[0]},{values[-1]}" for key, values in long.items())])
@@ -176,7 +177,7 @@ def test_the_papers_scale_names_the_papers_encoders_and_a_folder_replaces_them()
 @pytest.mark.parametrize(("scale", "values"), [("full", 8), ("medium", 6)])
 def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each(scale, values):
     asked = ["sweep=rules/overview", f"scale={scale}"]
-    jobs = jobs_of(drawn_grids(sweep_grids(asked), asked))
+    jobs = jobs_of(drawn_grids(asked))
     words = [dict(text.split("=", 1) for text in job) for job in jobs]
     counts = Counter(job["algorithm"] for job in words)
     rounds = {"fedavg", "fedprox", "fedopt", "feddyn", "minibatch_sfl", "s2fl", "splitfed"}
@@ -266,8 +267,9 @@ def test_what_a_profile_searches_is_that_of_the_papers_also_when_several_are_nam
     (one,) = sweep_grids(both)
     assert one["client.lr"] == ["0.003", "0.01", "0.03", "0.1"] and "algorithm.c" not in one
     assert [job.error for job in plan([*both, "client.lr=0.1"])] == [None, None]
-    with pytest.raises(ConfigError, match="must be papers that search the same grid"):
-        plan(["paper=ace,asyncfeded/synthetic", "profile=fair", "algorithm=fedbuff"])
+    jobs = plan(["paper=ace,asyncfeded/femnist", "profile=fair", "algorithm=fedavg", "scale=smoke"])
+    searched = {(job.settings.choices["paper"], word) for job in jobs for word in job.overrides if "." in word}
+    assert {("ace", "algorithm.c=10"), ("asyncfeded/femnist", "client.lr=0.003")} <= searched  # each in its own grid
     figure2 = sweep_grids(["sweep=asyncfeded/figure2", "profile=fair"])
     assert {tuple(grid["paper"]) for grid in figure2} == {("asyncfeded/synthetic", "asyncfeded/femnist")}
 
@@ -378,7 +380,7 @@ def test_a_sweep_ends_at_smoke(name, tmp_path, monkeypatch):
     """One run of each algorithm of the sweep: the first that its grid lists."""
     monkeypatch.chdir(tmp_path)
     words = [f"sweep={name}", "scale=smoke"]
-    jobs = jobs_of(drawn_grids(sweep_grids(words), words))
+    jobs = jobs_of(drawn_grids(words))
     first = {next(word for word in job if word.startswith("algorithm=")): job for job in reversed(jobs)}
     results = [execute(compose([*job, "threads=1", "progress=false"])) for job in first.values()]
     assert {result.summary["exit_status"] for result in results} == {"ok"}

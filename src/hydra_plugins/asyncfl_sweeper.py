@@ -59,6 +59,6 @@ class PendingRuns(BasicSweeper):
 
         assert self.launcher is not None and self.config is not None
         # Hydra composes each job by its words alone: a setting of a part that `instead` chooses is unknown without it
-        common = list(self.config.hydra.overrides.hydra)
+        common: Any = OmegaConf.to_container(self.config.hydra.overrides.hydra)
         whole = [[*substituted_choices([*common, *words]), *words] for words in batch]
         return self.launcher.launch(whole, initial_job_idx=first)

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from asyncfl_bench.config import RESULTS_VERSION, compose
+from asyncfl_bench.multirun.axes import sweep_grids
 from asyncfl_bench.multirun.decide import Looks
 from asyncfl_bench.multirun.decide_words import Request
 from asyncfl_bench.multirun.grid import jobs_of
-from asyncfl_bench.multirun.jobs import sweep_grids
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.assembly import build_page
 from asyncfl_bench.reports.pages.write import Table, flatten_parts

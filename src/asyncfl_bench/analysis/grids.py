@@ -14,8 +14,8 @@ from ..config import RESULTS_VERSION, Settings
 from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
 from ..models.pretrained import MINILM
+from ..multirun.axes import drawn_grids
 from ..multirun.grid import jobs_of
-from ..multirun.jobs import drawn_grids, sweep_grids
 from ..tracking.records import Record
 from ..tracking.runs import build_frame
 
@@ -49,7 +49,7 @@ def grid_of(sweep: str, profile: str, scale: str, length: str = "standard", more
     """
     long = [f"length={length}"] if length != "standard" else []
     command = (f"sweep={sweep}", f"profile={profile}", f"scale={scale}", *long, *more)
-    grids = drawn_grids(sweep_grids(list(command)), command)
+    grids = drawn_grids(list(command))
     words = tuple(tuple(job) for job in jobs_of(grids))
     known = dict.fromkeys(itertools.chain(*grids))
     varied = [key for key in known if len({value for grid in grids for value in grid.get(key, [None])}) > 1]
@@ -91,20 +91,20 @@ def job_identities(words: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
     """Return identity, experiment, seed, error and settings of every job; jobs that differ only in their seed are
     composed once."""
     compositions = Compositions()
-    by_words: dict[tuple[str, ...], Settings | str] = {}
+    by_words: dict[tuple[str, ...], Settings] = {}
     rows: list[dict[str, Any]] = []
     for job in words:
-        rest = tuple(text for text in job if not text.startswith("seed="))
-        if rest not in by_words:
-            try:
-                by_words[rest] = check_composed(*compositions.config(list(job)), job)
-            except BenchError as error:
-                by_words[rest] = str(error)
-        settings = by_words[rest]
-        if isinstance(settings, str):
-            rows.append({"identity": None, "experiment": None, "seed": None, "error": settings, "settings": None})
+        try:
+            run = compositions.config(job)
+            rest = tuple(text for text in job if run.refers or not text.startswith("seed="))  # ${seed} may be in it
+            if rest not in by_words:
+                by_words[rest] = check_composed(run.tree, run.hydra, job)
+            settings = by_words[rest]
+        except BenchError as error:
+            rows.append({"identity": None, "experiment": None, "seed": None, "error": str(error), "settings": None})
             continue
-        seed = next((int(text[5:]) for text in job if text.startswith("seed=")), settings.root.seed)
+        listed = [int(text[5:]) for text in job if text.startswith("seed=") and not run.refers]
+        seed = listed[-1] if listed else settings.root.seed
         settings.tree["seed"] = seed
         names = {"identity": settings.identity, "experiment": settings.experiment, "seed": seed}
         rows.append({**names, "error": None, "settings": settings})

@@ -11,6 +11,7 @@ from ..config import compose, places
 from ..config.members import check_members
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
+from ..multirun.axes import asks_for_multirun
 from .objects import Objects
 from .overrides import Overrides, list_overrides
 
@@ -51,10 +52,11 @@ def run(
         named = [one for one in observers if isinstance(one, str)]
         given = _checked_observers(one for one in observers if not isinstance(one, str))
         words = [*list_overrides(*objects.others), *([f"observers=[{','.join(named)}]"] if named else [])]
+        if asks_for_multirun(words):
+            sweeps = [word for word in words if word.startswith("sweep=")]
+            key, _, value = [*sweeps, "hydra.mode=MULTIRUN"][0].partition("=")
+            raise ConfigError(key, value, f"is a multirun: sweep({sweeps or words}) runs it")
         for one in map(parse_override, words):
-            if one.key == "sweep" and one.values != ("null",):
-                name = one.values[0] if one.values else None
-                raise ConfigError("sweep", name, f"is a multirun: sweep(['sweep={name}']) runs it")
             if one.several:
                 axis = ",".join(one.values)
                 raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from .. import __version__
 from ..config import places
-from ..config.choices import hydra_config, substituted_choices
+from ..config.choices import substituted_choices
 from ..config.composition import Compositions, compose, refuse_listed_axis
+from ..config.interpolations import expand_overrides
 from ..config.overrides import parse_override, quote_override
 from ..config.settings import RootConfig
 from ..config.suggestions import suggest_option
@@ -21,9 +22,9 @@ from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import say, show
 from ..multirun import launchers, pending, search
+from ..multirun.axes import asks_for_multirun, chosen_config
 from ..multirun.decide_words import KEYS, asks_for_looks, split_request
-from ..multirun.jobs import asks_for_multirun
-from ..multirun.run import closing_line, group_overrides, plan_multirun, run_all, run_hydra
+from ..multirun.run import closing_line, plan_multirun, run_all, run_hydra
 from .repetition import repeat_run, replay_run
 
 if TYPE_CHECKING:
@@ -213,12 +214,12 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
             raise ConfigError(word, "", "must be written key=value, for example algorithm=ace")
         else:
             overrides.append(word)
-    return multirun, overrides
+    return multirun, expand_overrides(overrides)
 
 
 def _unknown_option(word: str, rest: list[str]) -> InputError:
     """Return the refusal of an option that there is not, with what to type. rest: the words behind it."""
-    return InputError(f"{word}: {suggest_option(word, rest[0] if rest else None, Compositions().config([])[0])}")
+    return InputError(f"{word}: {suggest_option(word, rest[0] if rest else None, Compositions().config([]).tree)}")
 
 
 def _check_single_run(overrides: list[str]) -> None:
@@ -232,8 +233,6 @@ def _check_single_run(overrides: list[str]) -> None:
             raise ConfigError(one.key, ",".join(one.values), how)
         if one.key in search.SHORT:
             raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
-        if one.key.startswith(("hydra/launcher", "hydra.launcher", "hydra.sweep")):
-            raise ConfigError(one.key, ",".join(one.values), "has no effect on a single run; goes with -m")
 
 
 def _run_single(overrides: list[str]) -> int:
@@ -316,7 +315,7 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     jobs = plan_multirun(overrides)[0] if request is None else []
     words = [parse_override(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
-    hydra = hydra_config(group_overrides(overrides)).hydra
+    hydra = chosen_config(overrides).hydra
 
     def measure_settings(settings: Settings) -> float | None:
         say(f"trying {' on '.join(settings.choices[group] for group in ('algorithm', 'dataset'))} for some seconds")

@@ -227,6 +227,7 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+        _check_finite(f"{dotted}{key}", value)  # text, as of ${oc.env:LR}, is a number from here on
     try:
         return schema(**converted | sections)
     except ConfigError as error:

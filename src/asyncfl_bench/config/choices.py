@@ -118,9 +118,18 @@ class Composition:
         self.config = config  # with Hydra's settings
 
     @functools.cached_property
-    def tree(self) -> dict[str, Any]:
-        """The config as dicts and lists, without Hydra's settings. Raises ConfigError."""
-        return to_containers(self.config)
+    def raw(self) -> dict[str, Any]:
+        """The settings as dicts and lists, with interpolations as text."""
+        from omegaconf import OmegaConf
+
+        return cast(dict[str, Any], OmegaConf.to_container(_settings_alone(self.config)))
+
+    @functools.cached_property
+    def raw_hydra(self) -> dict[str, Any]:
+        """The same of Hydra's settings."""
+        from omegaconf import OmegaConf
+
+        return cast(dict[str, Any], OmegaConf.to_container(self.config.hydra))
 
     @functools.cached_property
     def substitutes(self) -> dict[str, str]:
@@ -211,11 +220,16 @@ def to_containers(config: Any) -> dict[str, Any]:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    shown = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
     try:
-        return cast(dict[str, Any], OmegaConf.to_container(shown, resolve=True, throw_on_missing=False))
+        return cast(dict[str, Any], OmegaConf.to_container(_settings_alone(config), resolve=True))
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
+
+
+def _settings_alone(config: Any) -> Any:
+    from omegaconf import OmegaConf
+
+    return OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
 
 
 def _yaml_files() -> Files:
@@ -243,13 +257,19 @@ def _compose_cached(overrides: tuple[str, ...], files: Files) -> Composition:
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
+    from omegaconf import OmegaConf
 
     before = GlobalHydra.instance().hydra  # a job of a multirun composes inside Hydra's own main
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(places()[0].conf), version_base="1.3"):
-            return Composition(hydra_compose("config", overrides=list(overrides), return_hydra_config=True))
-    except (HydraException, ValueError) as error:  # ValueError: hydra/launcher=null
+        with initialize_config_dir(str(places()[0].conf), job_name="run", version_base="1.3"):
+            composed = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+        for key in ("mode", "output_subdir", "job.chdir", "sweeper.max_batch_size"):  # read once for all runs
+            OmegaConf.select(composed, f"hydra.{key}")  # raises an error for an interpolation of nothing
+        return Composition(composed)
+    except KeyError as error:
+        raise ConfigError("hydra.job.env_copy", error.args[0], "is not an environment variable") from None
+    except (HydraException, ValueError, AttributeError, TypeError) as error:  # ValueError: hydra/launcher=null
         raise translate_error(error, list(overrides)) from None
     finally:
         GlobalHydra.instance().clear()
@@ -267,6 +287,7 @@ def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
             choice_file(*absent.groups())
         except ConfigError as unknown:
             return unknown
-    culprit = next((o for o in overrides if parse_override(o).key in text), overrides[-1] if overrides else "")
-    key, _, value = culprit.lstrip("+~").partition("=")
-    return ConfigError(key or "config", value, text)
+    section = re.search(r"full_key: (\S+)", str(error))
+    named = [o for o in overrides if (key := parse_override(o).key) in text or (section and key.startswith(section[1]))]
+    key, _, value = [*overrides[-1:], *named[:1]][-1].lstrip("+~").partition("=") if overrides else ("config", "", "")
+    return ConfigError(key, value, text.partition(", set env var HYDRA_FULL_ERROR")[0])

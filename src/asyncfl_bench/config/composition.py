@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from omegaconf import OmegaConf
+
 from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
 from ..simulation.budget import TARGET
 from .check import check_settings
-from .choices import choice_file, choices_with, composition, groups
+from .choices import Composition, choice_file, choices_with, composition, groups
+from .hydra_keys import check_hydra, check_hydra_of_single_run, check_hydra_words
+from .interpolations import RunConfig
 from .overrides import Override, parse_override
 from .places import class_names
 from .saved import START_AGAIN, saved_config
@@ -37,7 +41,11 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
         return _resumed_settings(str(resumed[-1].value), [w for w in words if w.key != "resume"])
-    return Compositions().settings(overrides, own)
+    check_hydra_words(overrides, multirun=False)
+    shared = Compositions()
+    settings = shared.settings(overrides, own)
+    check_hydra_of_single_run(shared.config(overrides).hydra)
+    return settings
 
 
 class Compositions:
@@ -48,45 +56,53 @@ class Compositions:
         self._groups = groups()
         self._file = functools.cache(choice_file)
         self._composition = functools.cache(composition)
+        self._clock = OmegaConf.create()
 
-    def config(self, overrides: list[str], uses_folders: bool = True) -> tuple[dict[str, Any], Any]:
-        """Return (config as plain containers, Hydra's settings). Raises ConfigError for overrides that do not fit.
-
-        uses_folders: False if Hydra's folders are not read, so that runs in several ``output_dir`` share a composition
-        """
+    def config(self, overrides: Iterable[str]) -> RunConfig:
+        """Return the config of one run. Raises ConfigError for overrides that do not fit."""
         words = [parse_override(text) for text in overrides]
-        for one in words:
-            self._check_choice(one)
-            if one.is_deletion and not one.key.startswith("hydra"):
-                raise ConfigError(one.text, "", "cannot be taken out; give it another value")
-        specials = {w.key for w in words if w.special}
-        values = [w for w in words if self._is_value(w, uses_folders) and w.key not in specials]
-        composed = self._composition(tuple(w.text for w in words if w not in values))
-        tree = copy.deepcopy(composed.tree)
+        composed, values = self._split(words)
+        tree = copy.deepcopy(composed.raw)
         for one in values:
             _set_value(tree, one, self._groups)
-        replace_limits(tree, overrides)
-        return tree, composed.config.hydra
+        run = RunConfig(composed, tree, words, self._clock)
+        replace_limits(run.tree, [one.text for one in words])
+        return run
+
+    def compose_choices(self, words: Iterable[Override]) -> Composition:
+        """Return what Hydra composes of the overrides that choose files. Raises ConfigError."""
+        return self._split(list(words))[0]
+
+    def _split(self, words: Sequence[Override]) -> tuple[Composition, list[Override]]:
+        """Return (the composition of overrides that choose files, the others, which set values)."""
+        for one in words:
+            self._check_choice(one)
+            if one.is_deletion and not one.is_for_hydra:
+                raise ConfigError(one.text, "", "cannot be taken out; give it another value")
+        specials = {one.key for one in words if one.special}
+        values = [one for one in words if not self.chooses_files(one) and one.key not in specials]
+        chosen = [one for one in words if one not in values]
+        return self._composition(tuple(one.text for one in sorted(chosen, key=self._order))), values
 
     def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
         """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
-        placed_by_hand = any(parse_override(text).key == "hydra.run.dir" for text in overrides)
-        config, hydra = self.config(overrides, uses_folders=placed_by_hand)
-        settings = check_composed(config, hydra, overrides, own)
+        run = self.config(overrides)
+        settings = check_composed(run.tree, run.hydra, overrides, own)
         for one in map(parse_override, overrides):
             refuse_idle(one, settings)
-        if placed_by_hand:
-            if not hydra.run.dir:
+        if (folder := run.folder("hydra.run.dir")) is not None:
+            if not folder:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
-            settings.place = Path(hydra.run.dir).expanduser()
+            settings.place = Path(folder).expanduser()
         return settings
 
-    def _is_value(self, one: Override, uses_folders: bool) -> bool:
-        """Return True for a setting of ours, which chooses no yaml file: not ``paper``, not ``hydra/launcher``."""
-        ours = "/" not in one.key and ("." in one.key or one.key not in self._groups)
-        simple = not one.several and "${" not in one.text
-        # Hydra's folders are below output_dir
-        return ours and simple and not (uses_folders and one.key == "output_dir") and not one.is_for_hydra
+    def chooses_files(self, one: Override) -> bool:
+        """Return True for an override that Hydra composes: a choice, ``hydra.…``, ``+key``; False for our settings."""
+        return one.special or one.is_for_hydra or "/" in one.key or one.key in self._groups
+
+    def _order(self, one: Override) -> str:
+        """Key that sorts choices, so that jobs with the same ones in another order share a composition."""
+        return "" if one.special or one.key not in self._groups else one.key
 
     def _check_choice(self, one: Override) -> None:
         """The choices of a group, before Hydra sees them."""
@@ -98,9 +114,11 @@ class Compositions:
 
 
 def _has_default_steps(overrides: Iterable[str]) -> bool:
-    """Return True if no override is a step size, or chooses a paper, a sweep or a profile, which set step sizes."""
-    keys = {parse_override(text).key for text in overrides}
-    return not keys & {*_STEPS, "paper", "sweep", "profile"}
+    """Return True if no override is a step size, or chooses a file that sets some: a paper, a sweep, a profile, or one
+    of another group (``+experiment=mine``)."""
+    words = [parse_override(text) for text in overrides]
+    files = {one.key for one in words if one.special and "." not in one.key} - {one.name for one in fields(RootConfig)}
+    return not files and not {one.key for one in words} & {*_STEPS, "paper", "sweep", "profile"}
 
 
 def refuse_listed_axis(one: Override) -> None:
@@ -116,13 +134,10 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
     """
     if not isinstance(tree["budget"], dict):
         return  # what it must be is said by the check of all settings
-    given: dict[str, Any] = {}
-    for one in map(parse_override, overrides):
-        if one.key == "budget" and isinstance(one.value, dict):
-            given.update(one.value)
-        elif one.key.startswith("budget."):
-            given[one.key.removeprefix("budget.")] = one.value
-    given.pop(TARGET, None)
+    words = [parse_override(text) for text in overrides]
+    keys = [one.key.removeprefix("budget.") for one in words if one.key.startswith("budget.")]
+    keys += [key for one in words if one.key == "budget" and isinstance(one.value, dict) for key in one.value]
+    given = {key: tree["budget"].get(key) for key in keys if key != TARGET}
     if any(limit is not None for limit in given.values()):
         tree["budget"].update({key: None for key in tree["budget"] if key not in (*given, TARGET)})
     elif given and not any(limit for key, limit in tree["budget"].items() if key != TARGET):
@@ -143,8 +158,7 @@ def check_composed(
     own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Settings:
     """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
-    if hydra.job.chdir:
-        raise ConfigError("hydra.job.chdir", True, "would give relative paths another meaning in each run; omit it")
+    check_hydra(hydra)
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):

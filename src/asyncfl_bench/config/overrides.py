@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError, check, did_you_mean
+from ..errors import ConfigError, check, did_you_mean, format_value
 
+_PLAIN = re.compile(r"[\w./+-][\w./:+-]*")
 MOST_RUNS = 10_000  # of a multirun: one takes some 10 ms to plan
 
 
@@ -63,6 +64,33 @@ class Override:
         return f"{self.text.partition('=')[0]}={self.values[0]}"
 
 
+def type_text(key: str, text: str) -> str:
+    """Return the override that sets ``key`` to the text as if it was typed: ``4`` is a number, ``[1,2]`` a list."""
+    typed = f"{key}={text}"
+    try:
+        one = parse_override(typed)
+    except ConfigError:
+        return quote_override(key, text)
+    kept = isinstance(one.value, list | dict) or format_value(one.value) == text  # the digits of 007 would be lost
+    return typed if kept and not one.several else quote_override(key, text)
+
+
+def type_value(key: str, value: Any) -> str:
+    """Return a Python value as it is typed behind ``key=``. Raises ConfigError for other kinds of values."""
+    if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of NumPy's or torch's
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float)):
+        return format_value(value)
+    if isinstance(value, (list, tuple, range)):
+        return f"[{','.join(type_value(key, one) for one in value)}]"
+    if hasattr(value, "__fspath__"):
+        value = str(value)
+    if not isinstance(value, str):
+        allowed = "must be text, a number, true or false, None, or a list of such"
+        raise ConfigError(key, type(value).__name__, allowed)
+    return value if _PLAIN.fullmatch(value) else quote_override("", value)[1:]
+
+
 def quote_override(key: str, text: str) -> str:
     """Return the override that sets ``key`` to the text, with quotes around any special signs."""
     escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes count only before a quote, and at the end
@@ -91,15 +119,25 @@ def parse_override(text: str) -> Override:
         elif draw is not None:
             values = [text.partition("=")[2]]
         elif several:
-            values = [str(value) for value in parsed.sweep_string_iterator()]
+            values = [_element_text(element) for element in parsed.sweep_iterator()]
         else:
-            values = [str(parsed.get_value_element_as_str())]
+            values = [_element_text(parsed._value)]
     except (HydraException, ValueError, ArithmeticError):  # as of more digits than Python converts
         key, _, value = text.partition("=")
         raise ConfigError(key, value, "must be written key=value; quote text with spaces or special signs") from None
     special = parsed.is_add() or parsed.is_force_add() or parsed.is_delete() or parsed.package is not None
     single = None if several or parsed.is_delete() else parsed.value()
     return Override(text, parsed.key_or_group, tuple(values), several, special, single, draw)
+
+
+def _element_text(element: Any) -> str:
+    """Return a parsed value as it is typed. Hydra escapes the signs of ``${seed}``, and a list may hold some."""
+    from hydra.core.override_parser.types import Override as Parsed
+
+    if isinstance(element, list):
+        return f"[{','.join(map(_element_text, element))}]"
+    is_interpolation = isinstance(element, str) and "${" in element
+    return element if is_interpolation else str(Parsed._get_value_element_as_str(element))
 
 
 def _check_sweep(parsed: Any) -> None:
@@ -125,7 +163,7 @@ def _parse_draw(parsed: Any) -> Draw | None:
 
     sweep = parsed.value() if parsed.is_sweep_override() else None
     if isinstance(sweep, Sweep) and "draw" in sweep.tags and not isinstance(sweep, IntervalSweep):
-        return Draw(choices=tuple(str(value) for value in parsed.sweep_string_iterator()))
+        return Draw(choices=tuple(_element_text(element) for element in parsed.sweep_iterator()))
     if not isinstance(sweep, IntervalSweep):
         return None
     low, high, log = sweep.start, sweep.end, "log" in sweep.tags

@@ -17,7 +17,7 @@ from ..tracking.runs import load_runs
 from . import pending
 from .decide_words import Request
 from .history import finished_in
-from .jobs import Job
+from .jobs import Job, refuse_shared_directories
 from .progress import count_runs
 from .run import plan_multirun
 
@@ -52,10 +52,14 @@ class AskedRuns:
         self._check_versions()
 
     def jobs(self, seed: int) -> dict[str, Job]:
-        """Return experiment -> job of a seed."""
+        """Return experiment -> job of a seed. Raises ConfigError for a folder that does not suit all seeds."""
         if seed not in self._jobs:
-            planned = plan_multirun([*self.words, f"seed={seed}"])[0]
+            planned, folder = plan_multirun([*self.words, f"seed={seed}"])
+            if folder != self.folder:
+                key, _, name = folder[0].partition("=")
+                raise ConfigError(key, name, "must be one folder for all seeds with decide=true")
             self._jobs[seed] = {job.settings.experiment: job for job in planned if job.settings is not None}
+            refuse_shared_directories(job for jobs in self._jobs.values() for job in jobs.values())
         return self._jobs[seed]
 
     @property
@@ -66,7 +70,7 @@ class AskedRuns:
     @cached_property
     def own_folder(self) -> Path:
         """Return the folder of this command's runs."""
-        return self.settings[0].directory.parent
+        return Path(self.settings[0].root.output_dir).expanduser()
 
     @cached_property
     def outputs(self) -> list[Path]:

@@ -18,13 +18,13 @@ from ..analysis.judgements import claims_of_sweep
 from ..analysis.looks import LEVELS
 from ..analysis.makers import describe_mixed_makers
 from ..config import Settings
-from ..config.choices import hydra_config
 from ..errors import EXIT_INTERRUPTED, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
 from .asked import AskedRuns, settings_of
+from .axes import chosen_config
 from .estimate import Measure, estimate_cost, estimate_runs, past_runs
 from .history import finished_in
 from .jobs import Job
@@ -123,7 +123,7 @@ class Looks(AskedRuns):
         if is_open and not total:
             lines.append(f"no runs: more seeds decide none of these {self.question.noun}")
         if settings := list(total.values()):
-            workers = min(workers_of(hydra_config(group_overrides(self.words)).hydra), len(settings))
+            workers = min(workers_of(chosen_config(self.words).hydra), len(settings))
             lines.append(f"until look {len(looks)} about {count_runs(len(settings))}")
             lines += estimate_cost(settings, self.outputs, workers, measure, preflight).lines
         return "\n".join(lines)

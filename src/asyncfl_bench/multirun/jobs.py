@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..config.choices import groups, hydra_config, options
+from ..config.choices import hydra_config
 from ..config.composition import Compositions, check_composed, refuse_idle, refuse_listed_axis
-from ..config.overrides import parse_override
+from ..config.hydra_keys import check_hydra_words
+from ..config.interpolations import FOLDERS
+from ..config.overrides import Override, parse_override, type_text
 from ..config.places import folder_options
 from ..config.settings import ORIGINS, Settings
-from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, check, list_some
 from . import search
-from .grid import Grid, combine, jobs_of
-from .launchers import check_launcher, check_numbers, check_sweeper
+from .axes import check_chosen, searched_grids
+from .grid import Grid, jobs_of
+from .launchers import check_numbers
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -36,6 +39,7 @@ class Job:
     unlisted  keys of the command line that its grid of the sweep does not list, though another one does
     drawn     those of its overrides that a search has drawn
     hydra     the command line's overrides of Hydra's settings, such as the folder; without those of the sweeper
+    placing   overrides that place the run in its directory, where Hydra would count jobs and resolve by itself
     """
 
     overrides: list[str]
@@ -45,6 +49,7 @@ class Job:
     unlisted: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
     hydra: tuple[str, ...] = ()
+    placing: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -81,12 +86,37 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
 
     name  folder of the runs below ``output_dir``; None: Hydra's settings name the folder
     A setting of the command line is left out of the jobs on which it has no effect.
-    Raises ConfigError for a value that no job can have, a setting without effect on any, and jobs that would be one
-    run; a job that only fails in a combination has its error.
+    Raises ConfigError for a value that no job can have, a setting without effect on any, jobs that would be one run,
+    and runs that would have one directory; a job that only fails in a combination has its error.
     """
-    check_chosen(overrides)
     asked, overrides = {parse_override(text).key for text in overrides}, search.expand_short_settings(overrides)
-    hydra_words = [text for text in overrides if parse_override(text).is_for_hydra]
+    _check_words(overrides)
+    shared = Compositions()
+    grids = searched_grids(overrides, shared)
+    ranged = search.drawn_keys(one.grid for one in grids)
+    for key in [] if ranged else asked & set(search.SHORT):
+        example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
+        raise ConfigError(key, getattr(grids[0].search, key), example)
+    union = [drawn for one in grids for drawn in one.draw()]
+    planner = _Planner([parse_override(text) for text in overrides], name, shared, ranged)
+    jobs: dict[tuple[str, ...], Job] = {}
+    for number, words in enumerate(jobs_of(union)):
+        job = planner.job(words, number)
+        jobs.setdefault(tuple(sorted(job.overrides)), job)
+    for probe in _jobs_to_check(union):
+        if (refusal := planner.refused.get(tuple(sorted(probe)))) is not None:
+            raise refusal
+    _refuse_idle(list(jobs.values()))
+    found = _unique_jobs(list(jobs.values()))
+    refuse_shared_directories(found)
+    return found
+
+
+def _check_words(overrides: Sequence[str]) -> None:
+    """Raise ConfigError for overrides that no multirun can have."""
+    check_chosen(overrides)
+    check_hydra_words(overrides, multirun=True)
+    hydra_words = []
     for text in overrides:
         one = parse_override(text)
         if one.is_deletion:
@@ -94,48 +124,70 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
         refuse_listed_axis(one)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has its own folder")
+        if one.is_for_hydra:
+            hydra_words.append(text)
     if hydra_words:
         check_numbers(hydra_config(hydra_words).hydra)
-    ranges = sweep_grids(overrides)
-    _check_one_search(overrides, ranges)
-    ranged, points = search.drawn_keys(ranges), search.Search.from_sweeper(chosen_config(overrides).hydra.sweeper)
-    for key in [] if ranged else asked & set(search.SHORT):
-        example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
-        raise ConfigError(key, getattr(points, key), example)
-    union = drawn_grids(ranges, overrides)
-    compositions = Compositions()
 
-    def settings_of(words: list[str]) -> Settings:
-        config, hydra = compositions.config([*hydra_words, *words], uses_folders=name is None)
-        settings = check_composed(config, hydra, words)
-        place_run(
-            settings, hydra.sweep.dir if name is None else f"{settings.root.output_dir}/{name}", hydra.sweep.subdir
-        )
-        return settings
 
-    given = {one.key for one in map(parse_override, overrides) if not one.is_for_hydra}
-    jobs: dict[tuple[str, ...], Job] = {}
-    refused: dict[tuple[str, ...], BenchError] = {}
-    kept_words = tuple(text for text in hydra_words if not text.startswith("hydra.sweeper."))
-    for words in jobs_of(union):
+class _Planner:
+    """Makes the jobs of one multirun. refused: the errors of jobs that cannot be, by their sorted words."""
+
+    def __init__(self, words: Sequence[Override], name: str | None, shared: Compositions, ranged: set[str]) -> None:
+        """words: those of the command line; ranged: keys whose values are drawn; name: as in ``plan``"""
+        self._hydra = [one for one in words if one.is_for_hydra]
+        used = ("hydra.sweeper.", *FOLDERS)  # by the plan; a job gets its folder
+        self._kept = tuple(one.text for one in self._hydra if not one.key.startswith(used))
+        self._given = {one.key for one in words if not one.is_for_hydra}
+        self._name, self._shared, self._ranged = name, shared, ranged
+        self.refused: dict[tuple[str, ...], BenchError] = {}
+
+    def job(self, words: list[str], number: int) -> Job:
+        """Return the job of these overrides. number: of the job in its multirun"""
+        unlisted = tuple(sorted(self._given - {parse_override(text).key for text in words}))
         try:
-            settings = settings_of(words)
-            idle = tuple(text for text in words if (key := parse_override(text).key) in given and key in settings.idle)
+            settings, placing, by_hand = self._settings(words, number)
+            idle = tuple(text for text in words if parse_override(text).key in self._given & {*settings.idle})
             kept = [text for text in words if text not in idle]
-            drawn = tuple(text for text in kept if parse_override(text).key in ranged)
-            unlisted = tuple(sorted(given - {parse_override(text).key for text in words}))
-            job = Job(kept, settings_of(kept) if idle else settings, None, idle, unlisted, drawn, kept_words)
+            if idle:
+                settings, placing, by_hand = self._settings(kept, number)
+            drawn = tuple(text for text in kept if parse_override(text).key in self._ranged)
             if drawn:
                 search.check_objective(settings)
         except BenchError as error:
-            job = Job(words, None, str(error), hydra=kept_words)
-            refused[tuple(sorted(words))] = error
-        jobs.setdefault(tuple(sorted(job.overrides)), job)
-    for probe in _jobs_to_check(union):
-        if (refusal := refused.get(tuple(sorted(probe)))) is not None:
-            raise refusal
-    _refuse_idle(list(jobs.values()))
-    return _unique_jobs(list(jobs.values()))
+            self.refused[tuple(sorted(words))] = error
+            return Job(words, None, str(error), hydra=self._kept)
+        hydra = (*self._kept, *(placing if by_hand else ()))
+        return Job(kept, settings, None, idle, unlisted, drawn, hydra, placing)
+
+    def _settings(self, words: list[str], number: int) -> tuple[Settings, tuple[str, ...], bool]:
+        """Return (the placed settings, the overrides that place the run there, whether its folder is named by hand).
+
+        Raises ConfigError.
+        """
+        run = self._shared.config([*(one.text for one in self._hydra), *words])
+        settings = check_composed(run.tree, run.hydra, words)
+        folder, below = (run.folder(f"hydra.sweep.{key}", number) for key in ("dir", "subdir"))
+        check(folder != "", "hydra.sweep.dir", "", "a directory")
+        default = settings.root.output_dir if self._name is None else f"{settings.root.output_dir}/{self._name}"
+        place_run(settings, folder or default, below or ".")
+        place = type_text("hydra.sweep.dir", str(Path(folder or default).expanduser()))
+        placing = (place, type_text("hydra.sweep.subdir", below or "."))
+        return settings, placing, folder is not None or below is not None
+
+
+def refuse_shared_directories(jobs: Iterable[Job]) -> None:
+    """Raise ConfigError for two runs in one directory: one of them would not run."""
+    first: dict[str, Job] = {}
+    for job in jobs:
+        if job.settings is None:
+            continue
+        other = first.setdefault(os.path.abspath(job.settings.directory), job)
+        if other.settings is not None and other.settings.identity != job.settings.identity:
+            differing = [" ".join(sorted({*a.overrides} - {*b.overrides})) for a, b in ((other, job), (job, other))]
+            key, _, value = job.placing[-1].partition("=")
+            runs, apart = " and for ".join(differing), f"{key}='${{hydra.job.override_dirname}}' tells them apart"
+            raise ConfigError(key, value, f"is one folder for {runs}; {apart}")
 
 
 def describe_ignored_overrides(jobs: Sequence[Job]) -> list[str]:
@@ -162,10 +214,10 @@ def _rule(job: Job) -> str:
 
 
 def _unique_jobs(jobs: list[Job]) -> list[Job]:
-    """Keep the first of all jobs with one run directory: several protocols of a paper may have one stand-in."""
+    """Keep the first of all jobs that are one run: several protocols of a paper may have one stand-in."""
     first: dict[object, Job] = {}
     for job in jobs:
-        first.setdefault(job.settings.directory if job.settings else id(job), job)
+        first.setdefault((job.settings.directory, job.settings.identity) if job.settings else id(job), job)
     return list(first.values())
 
 
@@ -202,81 +254,3 @@ def place_run(settings: Settings, folder: str, below: str) -> None:
     settings.root.output_dir = settings.tree["output_dir"] = str(folder)
     if below != ".":
         settings.place = Path(folder).expanduser() / below
-
-
-def drawn_grids(grids: Sequence[Grid], overrides: Sequence[str]) -> list[Grid]:
-    """With the values that a search draws in the place of ranges. Raises ConfigError."""
-    points = search.Search.from_sweeper(chosen_config(list(overrides)).hydra.sweeper)
-    return [drawn for grid in grids for drawn in search.draw_grids(grid, points)]
-
-
-def sweep_grids(overrides: list[str]) -> list[Grid]:
-    """The grids of a multirun: those of its sweep file, overridden by ``overrides``.
-
-    ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
-    seed narrowed to one value. Raises ConfigError.
-    """
-    hydra = chosen_config(overrides).hydra
-    params, profile = dict(hydra.sweeper.get("params") or {}), hydra.runtime.choices.profile
-    grids = hydra.sweeper.get("grids") or []
-    for grid in (params, *grids):
-        check(
-            hasattr(grid, "items"), "hydra.sweeper.grids", grids, "a list of sections, each with lines KEY: VALUE,VALUE"
-        )
-        for key, values in grid.items():
-            is_text = not hasattr(values, "__iter__") or isinstance(values, str)
-            check(is_text or key not in groups(), key, values, "choices with commas between them, without brackets")
-    if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
-        listed = params["paper"].split(",")
-        params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
-        if not params["paper"]:
-            raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
-    return combine(params, grids, (text for text in overrides if not parse_override(text).is_for_hydra))
-
-
-def _check_one_search(overrides: list[str], union: list[Grid]) -> None:
-    """What a profile searches is one grid for the whole multirun: refuses papers that search in different ones."""
-    papers = list(dict.fromkeys(paper for grid in union for paper in grid.get("paper", [])))
-    others = [text for text in overrides if parse_override(text).key != "paper"]
-    searched = [
-        dict(chosen_config([*others, f"paper={paper}"]).hydra.sweeper.get("params") or {})
-        for paper in (papers if len(papers) > 1 else [])
-        if paper in options("paper")
-    ]
-    if any(params != searched[0] for params in searched):
-        raise ConfigError("paper", ",".join(papers), "must be papers that search the same grid under this profile")
-
-
-def chosen_config(overrides: list[str]) -> Any:
-    """The config with what ``overrides`` choose for groups, each at its first value: a sweep file's own settings
-    depend on that. Raises ConfigError."""
-    check_chosen(overrides)
-    known = {*groups(), "hydra/launcher"}  # a launcher's preset may say how many threads a job has
-    chosen = [w for text in overrides if (w := parse_override(text)).key in known or w.key.startswith("hydra.sweeper.")]
-    Compositions().config([w.text_of_first_value for w in chosen if w.key in known and w.values])
-    return hydra_config([w.text_of_first_value for w in chosen if w.values])
-
-
-def check_chosen(overrides: list[str]) -> None:
-    """Raises ConfigError for a launcher or a sweeper that there is not."""
-    checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
-    for one in map(parse_override, overrides):
-        if one.key in checks:
-            checks[one.key](",".join(one.values))
-        elif (group := one.key.replace(".", "/")) in checks:
-            raise ConfigError(one.key, ",".join(one.values), f"is chosen by name: {group}=NAME")
-
-
-def asks_for_multirun(overrides: list[str]) -> bool:
-    """Return True if the overrides name a sweep file."""
-    return any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides)
-
-
-def sweep_name(overrides: list[str]) -> str | None:
-    """``ace/figure2/published-small``, with ``-long`` for the greater length: a sweep's name, and the folder of its
-    runs."""
-    choices = chosen_config(overrides).hydra.runtime.choices
-    if choices.sweep is None:
-        return None
-    parts = [choices.profile, choices.scale] + ([choices.length] if choices.length != "standard" else [])
-    return f"{choices.sweep}/{'-'.join(parts)}"

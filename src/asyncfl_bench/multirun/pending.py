@@ -189,7 +189,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
         before = {id(job): job.summary_stamp() for job in batch}
         try:
             with lines.watching() if len(batch) > 1 else nullcontext():
-                returns = launch([job.overrides for job in batch], state.current.index(batch[0]))
+                returns = launch([[*job.overrides, *job.placing] for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {typed_line(error)}"

@@ -7,16 +7,20 @@ import shlex
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import OmegaConf
 
 from ..config import places
-from ..config.choices import INSTEAD, SWEEP_INSTEAD, groups, hydra_config, to_containers
-from ..config.composition import check_composed, replace_limits
+from ..config.choices import INSTEAD, SWEEP_INSTEAD, hydra_config, to_containers, translate_error
+from ..config.composition import Compositions, check_composed, replace_limits
+from ..config.interpolations import FOLDERS
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say, show
 from . import pending, search
-from .jobs import Job, check_chosen, place_run, plan, sweep_name
+from .axes import check_chosen, chosen_config, sweep_name
+from .jobs import Job, place_run, plan
 from .trials import describe_best_trials
 
 if TYPE_CHECKING:
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 def run_all(overrides: list[str]) -> int:
     """Run a multirun and return the exit code. The result is in ``pending.state``."""
     pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-    if any(one.key == "hydra/sweeper" and one.values != ("pending_runs",) for one in map(parse_override, overrides)):
+    if chosen_config(overrides).hydra.runtime.choices["hydra/sweeper"] != "pending_runs":
         return _run_other_sweeper(overrides)
     pending.state.planned, folder = plan_multirun(overrides)
     try:
@@ -41,15 +45,14 @@ def run_all(overrides: list[str]) -> int:
 
 
 def group_overrides(overrides: list[str]) -> list[str]:
-    """Return the overrides that choose Hydra's sweeper and launcher, and the folder of their files.
+    """Return the overrides that choose Hydra's sweeper and launcher, each at its first value.
 
-    All other overrides concern jobs. Each job is composed separately.
+    All other overrides concern jobs. Each job is composed separately, and placed in its directory.
     """
-    known = {*groups(), "output_dir"}
+    shared = Compositions()
+    first = [parse_override(one.text_of_first_value) for one in map(parse_override, overrides) if one.values]
     return [
-        one.text_of_first_value
-        for one in map(parse_override, overrides)
-        if one.values and (one.key in known or one.is_for_hydra)
+        one.text for one in first if one.key not in FOLDERS and (one.key == "output_dir" or shared.chooses_files(one))
     ]
 
 
@@ -68,16 +71,16 @@ def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
     if resumed := [one.value for one in map(parse_override, overrides) if one.key == "resume" and one.value]:
         allowed = "is for a single run without --plan; a repeated multirun resumes by itself"
         raise ConfigError("resume", resumed[0], allowed)
-    name = sweep_name(overrides)
-    if any(parse_override(text).key == "hydra.sweep.dir" for text in overrides):
-        name = None
-    return plan(overrides, name), [] if name is None else [f"hydra.sweep.dir=${{output_dir}}/{name}"]
+    jobs = plan(overrides, sweep_name(overrides))
+    return jobs, [word for job in jobs[:1] for word in job.placing[:1]]
 
 
 def run_hydra(arguments: list[str]) -> int:
     """Run Hydra with these arguments: a multirun, or one of Hydra's flags. Returns the exit code."""
     import hydra
     from hydra.core.hydra_config import HydraConfig
+    from hydra.core.utils import env_override
+    from hydra.errors import HydraException
 
     def run_job(config) -> dict | float:
         """Run one job and return its exit code and closing line. A failed job does not raise, so the others continue.
@@ -89,6 +92,7 @@ def run_hydra(arguments: list[str]) -> int:
         from ..experiment import SCHEDULER_SIGNALS, execute
 
         place, result, postponed = HydraConfig.get(), None, False
+        words: Any = OmegaConf.to_container(place.overrides)  # not resolved
         ours = str(place.sweeper._target_).endswith(".PendingRuns")
         try:
             by_hand = (places.BY_HAND, "asyncfl")  # in a new process these are not named yet
@@ -97,11 +101,11 @@ def run_hydra(arguments: list[str]) -> int:
             )
             chosen = place
             if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
-                config = hydra_config([*place.overrides.hydra, *place.overrides.task])
+                config = hydra_config([*words["hydra"], *words["task"]])
                 chosen = config.hydra
             tree = to_containers(config)
-            replace_limits(tree, place.overrides.task)
-            settings = check_composed(tree, chosen, place.overrides.task)
+            replace_limits(tree, words["task"])
+            settings = check_composed(tree, chosen, words["task"])
             place_run(settings, place.sweep.dir, place.sweep.subdir)
             if not pending.state.current and sys.stderr.isatty():
                 settings.root.progress = False  # the bars of several processes would overwrite each other
@@ -129,7 +133,10 @@ def run_hydra(arguments: list[str]) -> int:
     pending.state.problem = None
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(run_job)()
+        with env_override({"HYDRA_FULL_ERROR": "1"}):  # else Hydra prints its errors in several lines, and exits
+            hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(run_job)()
+    except HydraException as error:
+        raise translate_error(error, [text for text in arguments if "=" in text]) from None
     finally:
         sys.argv = before
     result, problem = pending.state.result, pending.state.problem

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,8 @@ class Search:
     seed: int = 0
 
     @classmethod
-    def from_sweeper(cls, sweeper: Any) -> Search:
-        """Read the search settings of a composed ``hydra.sweeper``. Raises ConfigError."""
-        given = dict(sweeper.get("search") or {})
+    def from_settings(cls, given: Mapping[str, Any]) -> Search:
+        """Return the search with the settings of ``hydra.sweeper.search``. Raises ConfigError."""
         trials, seed = given.get("trials"), given.get("seed", 0)
         ok = trials is None or (type(trials) is int and 1 <= trials <= MOST_RUNS)
         check(ok, "trials", trials, f"a whole number from 1 to {MOST_RUNS}")

@@ -54,7 +54,7 @@ def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, .
     lines += [f"  {means[trial]:.4f}  {' '.join(trial)}" for trial in ranked[:_SHOWN]]
     if ranked:
         seeds = ",".join(str(root.seed + 1 + i) for i in range(_SEEDS))
-        words = [text for text in last.hydra if not text.startswith("hydra.sweep.dir=")]
+        words = [text for text in last.hydra if not text.startswith("hydra.sweep.")]
         words += [*rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={Path(root.output_dir)}-best"]
         command = ["afl-run", *folder_options(), "-m", *words]
         lines.append(f"the best on test samples, over seeds it was not chosen by:\n  {shlex.join(command)}")

@@ -1,0 +1,157 @@
+"""The axes of a multirun: those of the command line and of every file that is composed for one of its runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from ..config.choices import groups
+from ..config.composition import Compositions
+from ..config.interpolations import expand_overrides
+from ..config.overrides import parse_override
+from ..config.variants import papers_with
+from ..errors import BenchError, ConfigError, check, format_value
+from .grid import Grid, combine
+from .launchers import check_launcher, check_sweeper
+from .search import Search, draw_grids
+
+
+@dataclass(frozen=True)
+class SearchedGrid:
+    """A grid, and the search that draws from its ranges."""
+
+    grid: Grid
+    search: Search
+
+    def draw(self) -> list[Grid]:
+        """Return one grid per trial. Raises ConfigError."""
+        return draw_grids(self.grid, self.search)
+
+
+def searched_grids(overrides: list[str], shared: Compositions | None = None) -> list[SearchedGrid]:
+    """Return the grids whose union is the multirun, each with its search.
+
+    shared  compositions that planned runs will use again
+    Every combination of choices is composed, as the file of a choice may name axes as well: where these differ from
+    the axes that the first choices name, the combination has its own grids. Raises ConfigError.
+    """
+    shared = shared or Compositions()
+    base, found = chosen_config(overrides), []
+    axes = _axes_of(base)
+    given = {key: parse_override(f"{key}={text}").value for key, text in _expand(axes.get("search", {})).items()}
+    search = Search.from_settings(given)
+    for grid in sweep_grids(overrides):
+        pieces = list(_split_by_choices(grid, shared))
+        same = [_composed_axes(piece, overrides, shared) in (axes, None) for piece in pieces]
+        if all(same):
+            pieces, same = [grid], [True]
+        for piece, is_same in zip(pieces, same, strict=True):
+            if is_same:
+                found.append(SearchedGrid(piece, search))
+                continue
+            chosen = _choices(piece, shared)
+            rest = [text for text in overrides if text.partition("=")[0] not in chosen]
+            found += searched_grids([*rest, *(f"{key}={values[0]}" for key, values in chosen.items())], shared)
+    return found
+
+
+def sweep_grids(overrides: list[str]) -> list[Grid]:
+    """The grids of a multirun as the first choices of its axes name them, overridden by ``overrides``.
+
+    ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
+    seed narrowed to one value. Raises ConfigError.
+    """
+    config = chosen_config(overrides)
+    axes, profile = _axes_of(config), config.hydra.runtime.choices.profile
+    params, *grids = [_expand(grid) for grid in (axes.get("params", {}), *axes.get("grids", []))]
+    if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
+        listed = params["paper"].split(",")
+        params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
+        if not params["paper"]:
+            raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
+    return combine(params, grids, (text for text in overrides if not parse_override(text).is_for_hydra))
+
+
+def _expand(grid: Any) -> dict[str, str]:
+    """Return the values of a grid of a file as they are typed. Raises ConfigError."""
+    check(isinstance(grid, dict), "hydra.sweeper.grids", grid, "a list of sections, each with lines KEY: VALUE,VALUE")
+    for key, values in grid.items():
+        is_text = not isinstance(values, list | dict)
+        check(is_text or key not in groups(), key, values, "choices with commas between them, without brackets")
+    words = expand_overrides(f"{key}={format_value(values)}" for key, values in grid.items())
+    return {key: text.partition("=")[2] for key, text in zip(grid, words, strict=True)}
+
+
+def _axes_of(config: Any) -> dict[str, Any]:
+    """Return what a composed config says of the axes of a multirun."""
+    sweeper = config.hydra.sweeper
+    return {key: OmegaConf.to_container(sweeper[key]) for key in ("params", "grids", "search") if sweeper.get(key)}
+
+
+def _split_by_choices(grid: Grid, shared: Compositions) -> Iterator[Grid]:
+    """Yield the parts of a grid that have one value for each key that chooses files."""
+    chosen = _choices(grid, shared)
+    for values in itertools.product(*chosen.values()):
+        yield grid | {key: [value] for key, value in zip(chosen, values, strict=True)}
+
+
+def _choices(grid: Grid, shared: Compositions) -> Grid:
+    """Return the axes of a grid that choose files."""
+    return {key: of for key, of in grid.items() if shared.chooses_files(parse_override(f"{key}={of[0]}"))}
+
+
+def _composed_axes(grid: Grid, overrides: Sequence[str], shared: Compositions) -> dict[str, Any] | None:
+    """Return the axes that the files of one combination of choices name; None if it cannot be composed."""
+    of_hydra = [text for text in overrides if parse_override(text).is_for_hydra]
+    words = [*of_hydra, *(f"{key}={values[0]}" for key, values in _choices(grid, shared).items())]
+    try:
+        return _axes_of(shared.compose_choices(map(parse_override, words)).config)
+    except BenchError:  # the plan says so
+        return None
+
+
+def drawn_grids(overrides: list[str]) -> list[Grid]:
+    """The grids of a multirun with the values that its searches draw instead of ranges. Raises ConfigError."""
+    return [drawn for one in searched_grids(overrides) for drawn in one.draw()]
+
+
+def chosen_config(overrides: Sequence[str]) -> Any:
+    """The config with what ``overrides`` choose, each at its first value: a sweep file's own settings depend on that.
+
+    Raises ConfigError.
+    """
+    check_chosen(overrides)
+    words = [one.text_of_first_value for one in map(parse_override, overrides) if one.values]
+    return Compositions().compose_choices(map(parse_override, words)).config
+
+
+def check_chosen(overrides: Sequence[str]) -> None:
+    """Raises ConfigError for a launcher or a sweeper that there is not."""
+    checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
+    for one in map(parse_override, overrides):
+        if one.key in checks:
+            checks[one.key](",".join(one.values))
+        elif (group := one.key.removesuffix("._target_").replace(".", "/")) in checks:
+            raise ConfigError(one.key, ",".join(one.values), f"is chosen by name: {group}=NAME")
+
+
+def asks_for_multirun(overrides: list[str]) -> bool:
+    """Return True if the overrides name a sweep file, or a file or word that sets Hydra's mode to MULTIRUN."""
+    if any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides):
+        return True
+    mode = chosen_config(overrides).hydra.mode
+    return mode is not None and mode.name == "MULTIRUN"
+
+
+def sweep_name(overrides: list[str]) -> str | None:
+    """``ace/figure2/published-small``, with ``-long`` for the greater length: a sweep's name, and the folder of its
+    runs."""
+    choices = chosen_config(overrides).hydra.runtime.choices
+    if choices.sweep is None:
+        return None
+    parts = [choices.profile, choices.scale] + ([choices.length] if choices.length != "standard" else [])
+    return f"{choices.sweep}/{'-'.join(parts)}"
