@@ -109,7 +109,7 @@ def test_a_run_ends_with_its_result_and_where_it_lies(tmp_path, afl_run):
     assert f"of {summary['parameters']} parameters" in answer.stderr
     assert f"{100 * summary['final']['test/accuracy']:.1f} %" in answer.stdout
     assert answer.stdout.count("\n") == 1
-    assert "1437 samples, 10 clients" in answer.stderr  # what it is going to do, before it does it
+    assert "1437 samples of 10 classes, 10 clients" in answer.stderr  # what it is going to do, before it does it
 
 
 def test_repeating_a_command_finds_the_finished_run_and_rerun_runs_it_again(afl_run):

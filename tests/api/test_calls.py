@@ -12,6 +12,7 @@ from torch.utils.data import TensorDataset
 import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
 from asyncfl_bench.api.overrides import list_overrides
+from asyncfl_bench.config import compose
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.data.archive import ARRAYS
 from asyncfl_bench.errors import BenchError
@@ -136,6 +137,36 @@ def test_a_frame_and_a_module_of_ones_own_train(frame):
 def test_clients_of_the_frame_are_the_clients_of_the_run(frame):
     result = run(dataset=frame.assign(client=np.arange(60) % 4), **QUICK)
     assert result.summary["task"]["clients"] == 4
+
+
+def test_clients_of_a_file_are_the_clients_of_the_run_as_those_of_the_same_arrays(capsys):
+    x, y = np.arange(60.0).reshape(20, 3), np.arange(20) % 2
+    arrays = {"x_train": x, "y_train": y, "x_test": x, "y_test": y, "client_train": np.arange(20) % 4}
+    np.savez("own.npz", **arrays)
+    of_file = {"dataset": "arrays", "dataset.path": "own.npz"} | QUICK
+    settings = compose([f"{key}={value}" for key, value in of_file.items()])
+    assert settings.choices["heterogeneity"] == "natural" and settings.root.n_clients == 4
+    runs = [run(of_file), run(dataset=arrays, **QUICK)]
+    assert [one.summary["task"]["largest_client"] for one in runs] == [5, 5]
+    np.testing.assert_array_equal(*(one.metrics["test/loss"] for one in runs))
+    for given in (of_file, {"dataset": arrays} | QUICK):
+        capsys.readouterr()
+        assert run(given, heterogeneity="iid", n_clients=5, progress=True).summary["task"]["clients"] == 5
+        said = capsys.readouterr().err
+        assert "20 samples of 2 classes, 5 clients (the 4 of the data are left out by heterogeneity=iid)" in said
+        with pytest.raises(ConfigError, match="n_clients=5: must be 4, the clients this data set comes with"):
+            run(given, n_clients=5)
+    del arrays["client_train"]
+    np.savez("own.npz", **arrays)
+    plain = compose([f"{key}={value}" for key, value in of_file.items()])
+    assert plain.choices["heterogeneity"] == compose([]).choices["heterogeneity"] and plain.root.n_clients > 4
+
+
+def test_the_first_line_of_a_run_says_the_classes_and_which_have_no_samples(capsys):
+    x, y = np.arange(60.0).reshape(20, 3), np.arange(20) % 10 * 2
+    run(dataset=(x, y, x, y), heterogeneity="iid", **QUICK | {"progress": True})
+    said = capsys.readouterr().err
+    assert "20 samples of 19 classes (9 without training samples: 1, 3, 5, 7, 9, 11, 13, 15, 17), " in said
 
 
 def test_tensors_data_sets_and_arrays_of_the_same_numbers_are_the_same_samples(frame):

@@ -243,3 +243,17 @@ def test_how_many_clients_would_fit_is_found_in_a_few_steps(monkeypatch, tmp_pat
     with pytest.raises(ConfigError, match="n_clients=74 would fit"):
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
     assert len(asked) < 20
+
+
+def test_an_average_of_too_many_models_is_named_with_the_largest_that_fits(monkeypatch):
+    monkeypatch.setattr(machine, "free_memory", lambda device: 300 * D * 4)
+    words = ["algorithm=fedbuff", "progress=false", *ONE_BY_ONE]
+    for average in (1000, 10**12):
+        with pytest.raises(ConfigError, match=r"; evaluation\.average=\d+ would fit$") as caught:
+            run([*words, f"evaluation.average={average}"])
+        assert (caught.value.key, caught.value.value) == ("evaluation.average", average)
+    fits = int(str(caught.value).rpartition("average=")[2].split()[0])
+    assert 1 < fits < 1000
+    monkeypatch.setattr(machine, "free_memory", lambda device: D)
+    with pytest.raises(ConfigError, match=r"n_clients=.*; a smaller model is needed"):
+        run([*words, "evaluation.average=10"])

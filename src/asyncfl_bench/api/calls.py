@@ -61,7 +61,8 @@ def run(
                 axis = ",".join(one.values)
                 raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")
         with objects.lending_objects():
-            settings_ = compose(objects.overrides_with_clients(words), objects.nodes)
+            objects.refuse_settings(words)
+            settings_ = compose(words, objects.nodes)
             from ..experiment import execute, finished_result
 
             if given and (earlier := finished_result(settings_)) is not None:

@@ -24,7 +24,6 @@ class Objects:
 
     others: tuple[Overrides, Mapping[str, Any]]
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    clients: int | None = None  # that the samples come with
     _held: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -51,8 +50,6 @@ class Objects:
 
             arrays = arrays_of(given["dataset"])
             self._add_node("dataset", GivenData, arrays, digest_of_arrays(arrays), given["dataset"])
-            if "client_train" in arrays:
-                self.clients = len({*arrays["client_train"].tolist()})
         if "model" in given:
             from ..models.given import GivenModel, digest_of_network
 
@@ -65,18 +62,11 @@ class Objects:
         self.nodes[group] = {"_target_": name, "digest": digest, "kind": kind}
         self._held[digest] = value
 
-    def overrides_with_clients(self, words: list[str]) -> list[str]:
-        """Return the overrides, and those for the clients of the samples unless ``heterogeneity`` is given.
-
-        Raises ConfigError for settings of a group that an object replaces.
-        """
-        keys = {parse_override(text).key for text in words}
-        for key in keys:
+    def refuse_settings(self, words: list[str]) -> None:
+        """Raise ConfigError for settings of a group that an object replaces."""
+        for key in {parse_override(text).key for text in words}:
             if (group := key.partition(".")[0]) in self.nodes:
                 raise ConfigError(key, "", f"does not go with an object as {group}; give it to the object itself")
-        if self.clients is None or "heterogeneity" in keys:
-            return words
-        return [*words, "heterogeneity=natural", *([] if "n_clients" in keys else [f"n_clients={self.clients}"])]
 
     @contextmanager
     def lending_objects(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -17,9 +17,11 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
+from ..files import read_yaml
 from ..simulation.budget import TARGET
 from .check import check_settings
 from .choices import Composition, choice_file, choices_with, composition, groups
+from .classes import part_class
 from .hydra_keys import check_hydra, check_hydra_of_single_run, check_hydra_words
 from .interpolations import RunConfig
 from .overrides import Override, parse_override
@@ -175,7 +177,20 @@ def check_composed(
             choices[group] = target.rpartition(".")[2].lower()
     config |= own
     choices |= dict.fromkeys(own, OWN)
+    _use_own_clients(config, choices, {parse_override(text).key.partition(".")[0] for text in overrides})
     return check_settings(config, choices, _has_default_steps(overrides))
+
+
+def _use_own_clients(config: dict[str, Any], choices: dict[str, str], given: Container[str]) -> None:
+    """Give the samples to the clients that they come with, and set the number of clients, where these are not given."""
+    section = config["dataset"]
+    if "heterogeneity" in given or not isinstance(section, dict) or "_target_" not in section:
+        return
+    target = part_class("dataset._target_", str(section["_target_"]))
+    if (clients := getattr(target, "count_clients", lambda section: None)(section)) is not None:
+        choices["heterogeneity"] = "natural"
+        config["heterogeneity"] = read_yaml(choice_file("heterogeneity", "natural"))
+        config |= {} if "n_clients" in given else {"n_clients": clients}
 
 
 def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> None:

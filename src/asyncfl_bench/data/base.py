@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -55,6 +56,11 @@ class DataSet:
 
     def __init__(self, config):
         self.config = config
+
+    @staticmethod
+    def count_clients(section: Mapping[str, Any]) -> int | None:
+        """Return the number of clients that the samples of these settings come with; None if they come without."""
+        return None
 
     def file(self, data_dir: Path) -> Path | None:
         """Return the file in the data directory with the samples; it is made or downloaded if need be.
@@ -177,7 +183,7 @@ def check_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, class
         raise DataError(f"{path}: x{suffix} has no samples")
     last = (classes or 2**63) - 1  # beyond it an unsigned integer would become a negative one
     if y.min() < 0 or int(y.max()) > last:
-        allowed = f"integers 0 to {last}"
+        allowed = f"integers 0 to {last}" if classes else "classes numbered from 0"
         raise DataError(f"{name} must hold {allowed}, found {y.min()} to {y.max()}")
     return y.astype(np.int64)
 

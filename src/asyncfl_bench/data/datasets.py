@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from ..errors import check
+from ..errors import check, list_some
 from ..files import atomic_write, cache_folder
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
@@ -206,7 +208,8 @@ class Arrays(DataSet):
     x_train, x_test  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), scaled
                      to 0 .. 1 and normalised by the training set's own mean and standard deviation per channel
     y_train, y_test  integers 0 .. classes - 1; the largest label says how many classes there are
-    client_train     optional (N,) integers, one client id per training sample: the natural partition, by rising id
+    client_train     optional (N,) integers, one client id per training sample: the natural partition, by rising id,
+                     which is used unless heterogeneity is given
     Raises DataError naming the array when it is of another kind, has NaN or infinite values, or lengths differ.
     """
 
@@ -215,8 +218,21 @@ class Arrays(DataSet):
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None
-        path = Path(self.config.path).expanduser()
-        return load_cached(file_version(path), lambda: build_data(path, read_npz(path, optional=("client_train",))))
+        path, place = Path(self.config.path).expanduser(), f"dataset.path={self.config.path}"
+        return load_cached(file_version(path), lambda: build_data(place, read_npz(path, optional=("client_train",))))
+
+    @staticmethod
+    def count_clients(section: Mapping[str, Any]) -> int | None:
+        with suppress(OSError, DataError):  # what is wrong is said when the data are read
+            return _count_clients(file_version(Path(str(section["path"])).expanduser()))
+        return None
+
+
+@cache
+def _count_clients(version: tuple[str, int, int]) -> int | None:
+    """Return the number of clients in a file of arrays; None without ``client_train``."""
+    client = read_npz(Path(version[0]), (), ("client_train",)).get("client_train")
+    return None if client is None else len(np.unique(client))
 
 
 def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
@@ -229,6 +245,9 @@ def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None 
         found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
         raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
     classes = 1 + int(max(y_train.max(), y_test.max()))
+    if len(unseen := np.setdiff1d(y_test, y_train)):
+        known = "must be labels of training samples; leave out the samples of"
+        raise DataError(f"{place}: y_test {known} {list_some(map(str, unseen))}")
     if classes > (samples := len(y_train) + len(y_test)):  # codes or identifiers, which would make a huge last layer
         raise DataError(f"{place}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
     scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None

@@ -45,6 +45,11 @@ class GivenData(DataSet):
 
     Config = GivenDataConfig
 
+    @staticmethod
+    def count_clients(section: Mapping[str, Any]) -> int | None:
+        client = HELD.get(section["digest"], {}).get("client_train")
+        return None if client is None else len(np.unique(client))
+
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         return build_data("dataset", find_object(self.config.digest, self.config.kind), self.config.kind)
 

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..config.settings import DEFAULT_STEPS
+from ..errors import list_some
 from ..storage import bytes_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,6 @@ class Components:
 
     def describe(self, settings: Settings) -> str:
         """What this run is and what it will cost, in one line."""
-        facts = self.task.describe()
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
         threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
         away = {"on the host": self.needs.host, "on disk": self.needs.disk}
@@ -81,8 +81,17 @@ class Components:
         choice = settings.choices.get
         steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
         return (
-            f"{choice('algorithm')} on {choice('dataset')}: {facts['train_samples']} samples, "
-            f"{settings.root.n_clients} clients, {choice('model')} of {self.task.flat.d} parameters; "
+            f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data(settings)}, {choice('model')} of "
+            f"{self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
             f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}{steps}"
         )
+
+    def _describe_data(self, settings: Settings) -> str:
+        """Return the numbers of samples, classes and clients, and which of them are without samples or left out."""
+        facts, empty, own = self.task.describe(), list(map(str, self.task.untrained)), self.task.left_out_clients
+        without = f" ({len(empty)} without training samples: {list_some(empty)})" if empty else ""
+        chosen = settings.choices.get("heterogeneity")
+        split = f" (the {own} of the data are left out by heterogeneity={chosen})" if own else ""
+        samples = f"{facts['train_samples']} samples of {facts['classes']} classes{without}"
+        return f"{samples}, {settings.root.n_clients} clients{split}"

@@ -57,7 +57,8 @@ class Vectors:
     cache       how the rule, or with ``on_clients`` its clients, keep a vector of each client; None: they do not
     versions    models kept for pending work at most
     uploads     not yet used, at most
-    computing   vectors of d floats for computing them, the model included, and those of ``evaluation.average``
+    computing   vectors of d floats for computing them, the model included
+    averaged    vectors of ``evaluation.average``
     chosen      the cache is a setting, so another one may be advised
     along       a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
@@ -76,11 +77,12 @@ class Vectors:
     along: bool = False
     outputs: int = 0
     numbers: int = 0
+    averaged: int = 0
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
         versions = min(self.versions, n) * (1 + self.along)
-        near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing)
+        near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing + self.averaged)
         near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)
         cache = cache or self.cache
         if cache is None:
@@ -120,7 +122,8 @@ def count_vectors(
         versions=settings.root.concurrency,
         uploads=3 * together,
         # the model, as it is, as it was at first and as it was last logged
-        computing=computing + 3 + (settings.evaluation.average or 0),
+        computing=computing + 3,
+        averaged=settings.evaluation.average or 0,
         along=rule.needs.second_vector,
     )
 
@@ -143,7 +146,8 @@ def count_cut_vectors(settings: Settings, rule: SplitRule, size: Size, samples: 
         versions=0,
         uploads=0,
         # the model, as it is, as it was at first and as it was last logged, and a gradient
-        computing=4 + (settings.evaluation.average or 0),
+        computing=4,
+        averaged=settings.evaluation.average or 0,
         numbers=rule.split_numbers(size.d - size.d_client, concurrency, message)
         + concurrency * (4 * size.d_client + 2 * message),
     )
@@ -172,7 +176,7 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     together = machine.available_cores(settings.root.threads) * most_together(size.d)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
     most = count_vectors(settings, rule, size.d, 1, together=together, computing=computing, outputs=outputs)
-    fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3 + (settings.evaluation.average or 0)}
+    fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
 
@@ -194,6 +198,14 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
         assert vectors.cache is not None
         if not _missing_memory(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
+    key, value = "n_clients", n
+    if not _missing_memory(dataclasses.replace(vectors, averaged=0).needs(n), free):
+        key, value = "evaluation.average", vectors.averaged
+        windows = range(1, vectors.averaged)
+        if most_averaged := bisect.bisect_left(
+            windows, True, key=lambda w: bool(_missing_memory(dataclasses.replace(vectors, averaged=w).needs(n), free))
+        ):
+            fitting.append(f"evaluation.average={most_averaged}")
     # needs grow with n
     if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_missing_memory(vectors.needs(m), free))):
         fitting.append(f"n_clients={fewer}")
@@ -201,7 +213,7 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
         fitting.append("fewer unlabelled.samples")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
-    raise ConfigError("n_clients", n, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
+    raise ConfigError(key, value, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
 def uploads_per_iteration(settings: Settings) -> int:

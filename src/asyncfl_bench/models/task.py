@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..data.base import Data, digest_arrays
-from ..data.partition import count_samples
+from ..data.partition import Natural, count_samples
 from ..data.texts import Texts
 from ..data.unlabelled import Nothing, UnlabelledConfig, load_and_draw, match_samples
 from ..errors import ConfigError, naming_group
@@ -44,6 +44,8 @@ class Task:
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     tests_c    (C,) test samples of each class
+    untrained  the classes without training samples
+    left_out_clients  clients that the samples come with, where another split is used
     moved      samples that were moved between clients so that each holds the least number asked for
     groups_n   (n,) planted group of each client; None where the split plants none
     x_server   samples of the server's own, of the training samples' kind; None: it has none
@@ -65,6 +67,7 @@ class Task:
         self.clients = count_samples(partition, data.y_train, data.classes, groups_n)
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
+        self.untrained = np.flatnonzero(np.bincount(data.y_train, minlength=data.classes) == 0)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
         self._x_train, self._y_train = self.from_numpy(data.x_train), self.from_numpy(data.y_train)
@@ -73,6 +76,7 @@ class Task:
             self._judged["validation"] = self.from_numpy(data.x_validation), self.from_numpy(data.y_validation)
         self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
         self._threads = 1
+        self.left_out_clients = 0
         self._factor: Tensor | None = None
         self._offset: Tensor | None = None
         if data.scale is not None:
@@ -294,4 +298,7 @@ def build_task(
         flat = FlatModel(_build_module(model, data, streams.model.integer()))
     with naming_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
-    return Task(data, partition, flat, device, heterogeneity.moved, heterogeneity.groups_n, x_server)
+    task = Task(data, partition, flat, device, heterogeneity.moved, heterogeneity.groups_n, x_server)
+    if data.natural is not None and not isinstance(heterogeneity, Natural):
+        task.left_out_clients = len(data.natural)
+    return task
