@@ -160,7 +160,7 @@ def is_locked(path: Path) -> bool:
         with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # other processes may be asking, too
             return False
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     except BlockingIOError:
         return True

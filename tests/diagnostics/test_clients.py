@@ -161,7 +161,7 @@ def test_a_damaged_table_is_named(measured, tmp_path):
     cut = Path(shutil.copytree(measured.directory, tmp_path / measured.directory.name))
     (cut / "clients.parquet").write_bytes(b"PAR1 and no more")
     found = load_runs(cut).iloc[0]
-    assert found["status"] == "unreadable" and found["note"].startswith("clients.parquet: ")
+    assert found["status"] == "inconsistent" and found["note"].startswith("clients.parquet")
 
 
 def test_clients_that_differ_in_more_than_labels_are_refused():

@@ -56,8 +56,9 @@ def _find_files(settings: Settings) -> dict[str, Path]:
     found = {}
     for group in _GROUPS:
         part = settings.parts[group]
-        config = replace(part.config, download=False) if hasattr(part.config, "download") else part.config
-        find = getattr(part.target(config), "file", None)  # a user's own class may lack it
+        offline = {"download": False} if "download" in vars(part.config) else {}
+        source = part.target(replace(part.config, **offline))
+        find = getattr(source, "file", None)  # a user's own class may lack it
         with suppress(DataError):
             if find is not None and (path := find(settings.data_dir)) is not None:
                 found[group] = Path(path)
