@@ -186,7 +186,8 @@ class Preflight:
 def outline_run(settings: Settings) -> Found:
     """Return what is known of a run without its data: their kind and number, if the data set has a name."""
     dataset = settings.parts["dataset"]
-    outline = getattr(dataset.target(dataset.config), "outline", None)  # a user's class may lack it
+    source = dataset.target(dataset.config)
+    outline = getattr(source, "outline", None)  # a user's class may lack it
     known = None if outline is None else outline()
     size = None if known is None else settings.parts["model"].build().size(known.shape, known.classes)
     if known is None or size is None or settings.needs.cuts:
