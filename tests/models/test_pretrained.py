@@ -145,7 +145,7 @@ def test_runs_learn_and_threads_give_the_bits_of_one_after_another(folder, tmp_p
         ("dataset=sst2 dataset.words=5", r"^dataset\.words=5: must be null"),
         ("dataset=digits", r"^model=bert: needs texts: dataset=newsgroups20, sst2 or mrpc"),
         ("dataset=sst2 dataset.features=mini", r"^dataset\.features=mini: must be null: this model reads the texts"),
-        ("dataset=sst2 executor=batched", r"^executor=batched: possible only with a sequential network"),
+        ("dataset=sst2 executor=batched", r"^executor=batched: must be sequential or threads or ray or auto on a CPU"),
         (
             "dataset=sst2 model.path=/not/there",
             r"^model\.path=/not/there: is neither a folder nor .*model.download=true",
