@@ -14,7 +14,7 @@ from tiers import slow
 from asyncfl_bench.config import PARTS, check, compose, options
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
-from asyncfl_bench.config.settings import DEFAULT_STEP
+from asyncfl_bench.config.settings import DEFAULT_STEP, SEARCH_SPACE
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.ranges import CheckedSettings, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
@@ -103,7 +103,7 @@ def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     module, _, cls = content["_target_"].rpartition(".")
     schema = getattr(importlib.import_module(module), cls).Config
     fields = {field.name for field in dataclasses.fields(schema)}
-    assert set(content) - {"_target_", "defaults", DEFAULT_STEP} == fields
+    assert set(content) - {"_target_", "defaults", DEFAULT_STEP, SEARCH_SPACE} == fields
 
 
 @pytest.mark.process

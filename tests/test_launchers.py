@@ -13,7 +13,9 @@ from contextlib import suppress
 import pytest
 import yaml
 from omegaconf import OmegaConf
+from tiers import slow
 
+from asyncfl_bench.config import manual
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.files import is_locked
@@ -84,6 +86,27 @@ def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
     assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2
 
 
+@pytest.mark.parametrize("more", [[], ["--plan"], *slow(["decide=true"])])
+def test_runs_and_plans_for_slurm_need_it_alike(more, monkeypatch, afl_run, tmp_path):
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    done = afl_run("-m", "algorithm=ace,asgd", "hydra/launcher=slurm", *more)
+    assert done.returncode == 2 and done.stderr.startswith(
+        "afl-run: hydra/launcher=slurm: needs Slurm, and this machine"
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_shows_the_settings_of_a_launcher():
+    shown = manual.describe_choices(["hydra/launcher=slurm"])
+    assert (
+        shown.startswith("hydra/launcher=slurm: One Slurm job per run")
+        and "partition: null # null: the cluster" in shown
+    )
+    assert "hydra/launcher=cores" in manual.describe_choices(["hydra/launcher"])
+    with pytest.raises(ConfigError, match="hydra/launcher=core: did you mean 'cores'"):
+        manual.describe_choices(["hydra/launcher=core"])
+
+
 def test_a_mistyped_launcher_is_answered_with_those_there_are():
     with pytest.raises(ConfigError, match=r"did you mean .*cores"):
         plan(["algorithm=ace,asgd", "hydra/launcher=core"])
@@ -98,7 +121,8 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
 @pytest.mark.parametrize(
     ("minutes", "delay", "least"), [(2, 120, 4), (3, 120, 4), (4, 120, None), (1, 1, 3), (10, 600, 12)]
 )
-def test_a_time_limit_that_leaves_no_time_to_work_is_refused_with_the_numbers(minutes, delay, least):
+def test_a_time_limit_that_leaves_no_time_to_work_is_refused_with_the_numbers(minutes, delay, least, monkeypatch):
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     times = [f"hydra.launcher.timeout_min={minutes}", f"hydra.launcher.signal_delay_s={delay}"]
     words = ["algorithm=ace,asgd", "hydra/launcher=slurm", *times]
     if least is None:

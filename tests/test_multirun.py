@@ -28,7 +28,7 @@ from asyncfl_bench.experiment.memory import Needs
 from asyncfl_bench.experiment.preflight import Found, Preflight
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.layers import Size
-from asyncfl_bench.multirun import estimate, probe
+from asyncfl_bench.multirun import estimate, pending, probe
 from asyncfl_bench.multirun.axes import sweep_name
 from asyncfl_bench.multirun.estimate import RunCost, describe_measured_time, estimate_cost, measured_seconds, past_runs
 from asyncfl_bench.multirun.jobs import plan
@@ -200,6 +200,25 @@ def test_a_plan_leaves_out_runs_whose_files_lack_what_is_needed():
     old = jobs[1].settings.directory / "config.yaml"
     old.write_text(old.read_text().replace("every_uploads", "each_upload"))
     assert estimate_runs([job.settings for job in jobs[2:]]) == [None, None]
+
+
+def test_a_sweep_may_stop_at_its_first_failure(monkeypatch, capsys):
+    jobs, launched = plan(GRID), []
+    monkeypatch.setattr(pending, "state", pending.SweepState(planned=jobs))
+
+    def launch(batch, first):
+        here = pending.state.current[first : first + len(batch)]
+        launched.extend(here)
+        for job in here:
+            leave(job, **({"exit_status": "failed", "error": "no data"} if job is jobs[1] else {}))
+        answers = [{"code": int(job is jobs[1]), "line": "failed: no data", "postponed": False} for job in here]
+        return [SimpleNamespace(status=SimpleNamespace(name="COMPLETED"), return_value=one) for one in answers]
+
+    result = pending.run_pending(launch, None, workers=2, stop_at_failure=True)
+    assert launched == jobs[:2] and [job for job, _ in result.failed] == [jobs[1]]
+    assert "stopped at the first failure: 2 runs not started" in capsys.readouterr().err
+    pending.run_pending(launch, 1)
+    assert launched[2:] == jobs[1:]
 
 
 @pytest.mark.parametrize(("changes", "counts"), [({}, True), ({"final": {}}, False), ({"wall_seconds": None}, False)])

@@ -13,10 +13,11 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.config.choices import composition, options
 from asyncfl_bench.config.interpolations import expand_overrides
 from asyncfl_bench.config.manual import describe_root_settings, describe_settings
+from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.places import use_folders
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.multirun.jobs import plan
+from asyncfl_bench.multirun.jobs import describe_planning, plan
 from asyncfl_bench.multirun.run import plan_multirun
 
 QUICK = ["scale=smoke", "model=softmax"]
@@ -332,3 +333,78 @@ def test_step_sizes_of_a_file_are_not_replaced_by_the_default_ones_of_the_data(m
         not settings.default_steps
         and compose(["++seed=1", "++client.momentum=0.1", "algorithm=fedavg", "client.local_steps=2"]).default_steps
     )
+
+
+def test_what_some_rules_lack_is_dropped_from_their_runs_with_one_line():
+    jobs = plan(["algorithm=fedbuff,ace", "algorithm.buffer_size=5,10", "seed=0,1"])
+    assert len(jobs) == 6 and {job.error for job in jobs} == {None}
+    (line,) = describe_planning(jobs)
+    assert line.startswith("algorithm.buffer_size: left out of 2 of 6 runs (ace)")
+
+
+@pytest.fixture
+def bare(mine):
+    """Write the yaml of a rule that lists no setting, with more lines."""
+
+    def write_yaml(lines=""):
+        (mine / "algorithm").mkdir(exist_ok=True)
+        (mine / "algorithm/bare.yaml").write_text(f"_target_: asyncfl_bench.algorithms.ace.Ace\n{lines}")
+        return mine
+
+    write_yaml()
+    return write_yaml
+
+
+def test_every_field_of_a_part_can_be_set(bare):
+    same = ["algorithm.eta=0.3", "algorithm.cache.precision=bf16"]
+    settings = compose(["algorithm=bare", *same])
+    rule = settings.parts["algorithm"].config
+    assert (rule.eta, rule.cache.precision) == (0.3, "bf16")
+    (job,) = plan(["algorithm=bare", *same])
+    assert job.settings.identity == settings.identity and "++algorithm.eta=0.3" in job.sent
+    with pytest.raises(
+        ConfigError, match=r"algorithm.etta=1: no such setting of algorithm.*mean 'eta'.*known: .*cache"
+    ):
+        compose(["algorithm=bare", "algorithm.etta=1"])
+
+
+@pytest.mark.slow
+def test_a_field_that_no_yaml_lists_is_an_axis_of_a_multirun_and_is_shown(bare, afl_run):
+    words = ["--config-dir", str(bare()), "algorithm=bare", *QUICK]
+    done = afl_run("-m", *words, "algorithm.eta=0.1,0.3", "progress=false")
+    assert done.returncode == 0 and done.stderr.startswith("2 runs, 0 of them"), done.stderr
+    assert "eta: 0.3" in afl_run(*words, "algorithm.eta=0.3", "--cfg", "job").stdout
+
+
+def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
+    bare("search_space:\n  algorithm.eta: tag(log,interval(0.01,1))\n  concurrency: int(interval(2,9))\n")
+    jobs = plan(["sweep=tune", "algorithm=bare,ace", "trials=4"])
+    drawn = [{parse_override(text).key for text in job.drawn} for job in jobs]
+    assert drawn.count({"algorithm.eta", "concurrency"}) == 4 and drawn.count({"algorithm.c"}) == 4
+    assert describe_planning(jobs) == [
+        "search_space of bare: algorithm.eta=tag(log,interval(0.01,1)) concurrency=int(interval(2,9))",
+        "search_space of ace: algorithm.c=tag(log,interval(0.05,20))",
+    ]
+    fixed = plan(["sweep=tune", "algorithm=bare", "trials=4", "algorithm.eta=0.5"])
+    assert {job.settings.parts["algorithm"].config.eta for job in fixed} == {0.5} and len(fixed) == 4
+    declared = compose(["algorithm=bare"]).identity
+    bare()
+    assert compose(["algorithm=bare"]).identity == declared  # the ranges are no settings
+
+
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        ("", r"^algorithm=bare: declares no ranges to search; write search_space: .* into .*bare.yaml$"),
+        ("search_space: 3\n", "^algorithm.search_space=3: must be at most 4 settings with ranges, for example {alg"),
+        ("search_space: {algorithm.eta: 0.1}\n", "^algorithm.search_space={algorithm.eta: 0.1}: must be a range for"),
+        ("search_space: {algorithm.etta: 'interval(1,2)'}\n", "^algorithm.etta=.*: no such setting"),
+    ],
+)
+def test_a_search_of_a_rule_without_sound_ranges_is_refused(space, said, bare):
+    bare(space)
+    with pytest.raises(ConfigError, match=said):
+        plan(["sweep=tune", "algorithm=bare", "trials=4"])
+    given = "algorithm.c=interval(0.1,1)"
+    assert space or len(plan(["sweep=tune", "algorithm=bare", "trials=4", given])) == 4
+    assert space or len(plan(["sweep=tune", "algorithm=bare", "algorithm.c=0.3", "seed=1,2"])) == 2  # the best, again

@@ -17,13 +17,17 @@ from omegaconf import OmegaConf
 @dataclass
 class PendingRunsConf:
     """params: key -> comma-separated values, all combined.  grids: several such, each combined with params.
-    search: trials, shard and seed, where values are ranges."""
+    search: trials, shard and seed, where values are ranges; declared: these are those that the rules' yaml declare.
+    stop_at_failure: no further run is launched after a failed one."""
 
     _target_: str = "hydra_plugins.asyncfl_sweeper.PendingRuns"
     max_batch_size: int | None = None
     params: dict[str, str] = field(default_factory=dict)
     grids: list[Any] = field(default_factory=list)
-    search: dict[str, Any] = field(default_factory=lambda: {"trials": None, "shard": "1/1", "seed": 0})
+    search: dict[str, Any] = field(
+        default_factory=lambda: {"trials": None, "shard": "1/1", "seed": 0, "declared": False}
+    )
+    stop_at_failure: bool = False
 
 
 ConfigStore.instance().store(group="hydra/sweeper", name="pending_runs", node=PendingRunsConf, provider="asyncfl_bench")
@@ -32,10 +36,9 @@ ConfigStore.instance().store(group="hydra/sweeper", name="pending_runs", node=Pe
 class PendingRuns(BasicSweeper):
     """Launches the runs of a sweep that are pending, in one batch (or batches of ``max_batch_size``)."""
 
-    def __init__(
-        self, max_batch_size: int | None, params: dict[str, str], grids: list[dict[str, str]], search: dict[str, Any]
-    ):
+    def __init__(self, max_batch_size: int | None, params: dict[str, str], stop_at_failure: bool, **of_plan: Any):
         super().__init__(max_batch_size=max_batch_size, params=dict(params))
+        self._stop_at_failure = stop_at_failure
 
     def sweep(self, arguments: list[str]) -> Any:
         from asyncfl_bench.errors import BenchError
@@ -52,7 +55,8 @@ class PendingRuns(BasicSweeper):
             return None
         # one after another anyway, so hand the jobs over singly: a batch keeps every job's config to its end
         singly = 1 if isinstance(self.launcher, BasicLauncher) else None
-        return run_pending(self._launch, self.max_batch_size or singly, workers_of(self.config.hydra))
+        size, workers = self.max_batch_size or singly, workers_of(self.config.hydra)
+        return run_pending(self._launch, size, workers, self._stop_at_failure)
 
     def _launch(self, batch: Sequence[Sequence[str]], first: int) -> Sequence[Any]:
         from asyncfl_bench.config.choices import substituted_choices

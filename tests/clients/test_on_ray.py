@@ -31,6 +31,14 @@ def assert_same_bits(folder, other):
     assert all(torch.equal(value, other_weights[name]) for name, value in weights.items())
 
 
+def test_a_plan_is_refused_as_the_run_is(monkeypatch, afl_run):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    words = ["algorithm=fedbuff", "scale=smoke", "model=softmax", "executor=ray"]
+    assert "executor=ray: needs pip install" in afl_run(*words).stderr
+    planned = afl_run(*words, "--plan")
+    assert planned.returncode == 2 and "refused: executor=ray: needs pip install" in planned.stdout
+
+
 @pytest.mark.parametrize(
     ("module", "address", "message"),
     [

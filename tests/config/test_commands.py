@@ -16,6 +16,7 @@ from tiers import slow
 from asyncfl_bench import experiment
 from asyncfl_bench.cli import command
 from asyncfl_bench.config import PARTS, choices, compose, overrides
+from asyncfl_bench.config.other_names import NOT_HERE, OTHER_CHOICES, without_marks
 from asyncfl_bench.errors import format_value
 from asyncfl_bench.multirun import pending
 
@@ -37,7 +38,7 @@ REFUSED = {
         ("algorithm={a:1}", "algorithm={a:1}: must be one of ace"),
         ("client=null", "client=null: must be one of adamw, sgd"),
         ("client=adam", "client=adam: did you mean 'adamw'. It must be one of adamw, sgd"),
-        ("dataset=imagenet", "dataset=imagenet: must be one of arrays, cifar10"),
+        ("dataset=imagenet", "dataset=imagenet: is not here. It must be one of arrays, cifar10"),
         ("dataset=cifar", "did you mean 'cifar10'"),
         ("dataset=CIFAR10", "did you mean 'cifar10'"),
         ("model=resnet1", "did you mean 'resnet18'"),
@@ -201,6 +202,13 @@ REFUSED = {
         ("budget.virtual_time=inf", "must be finite"),
         ("evaluation.every_time=nan", "must be finite"),
     ],
+    "names of the field": [
+        ("algorithm=fedadam", "algorithm=fedadam: is another name; write algorithm=fedopt algorithm.optimizer=adam$"),
+        ("heterogeneity=non_iid", "heterogeneity=non_iid: is another name; write heterogeneity=dirichlet$"),
+        ("-m algorithm=ace,SCAFFOLD", "algorithm=SCAFFOLD: is not here"),
+        ("model=logistic_regression", "write model=softmax$"),
+        ("tracking=mlflow", "is not here"),
+    ],
     "not written key=value": [
         ("ace", "ace=: must be written key=value, for example algorithm=ace"),
         ("algorithm:ace", "must be written key=value"),
@@ -243,6 +251,14 @@ REFUSED = {
         ),
         ("-m seed=0,1 hydra/sweeper=optuna", "hydra/sweeper=optuna: must be one of basic.*hydra-optuna-sweeper"),
         ("-m seed=0,1 hydra/job_logging=null", "hydra/job_logging=null: "),
+        ("-m seed=0,1 hydra.job_logging.version=3", "is chosen by name: hydra/job_logging=NAME"),
+        ("-m seed=0,1 hydra.mode=RUN", "hydra.mode=RUN: does not go with a multirun"),
+        ("-m seed=0,1 hydra.verbose=3", "hydra.verbose=3: must be true, false, or names of loggers"),
+        ("-m seed=0,1 'hydra.sweeper.max_batch_size=${n_clients}'", "refers to what differs between runs; write the"),
+        (
+            "-m algorithm=ace,asgd algorithm.buffer_size=5,10",
+            "buffer_size=5: no such setting of algorithm, except",
+        ),
         ("--cfg job -m seed=0,1", "does not go with --cfg"),
     ],
     "ranges": [
@@ -427,6 +443,8 @@ MULTIRUNS = [
     ("-m algorithm=ace,ace", 1),
     ("-m seed=0,1 hydra/launcher=basic", 2),
     ("-m algorithm=asgd,fedbuff client.lr=0.1,1", 3),  # asgd once: the local step is none of its settings
+    ("-m algorithm=fedbuff,ace algorithm.buffer_size=5,10", 3),  # ace once: it has no buffer
+    ("-m 'algorithm=glob(ace*)'", 2),
     ("-m budget.uploads=50,100", 2),
     ("-m profile=fair algorithm=ace", 7),
     *slow(("sweep=quickstart/six_algorithms", 18)),
@@ -483,6 +501,15 @@ def test_a_multirun_is_planned(command, planned, answer):
     result, noted = answer(command)
     assert result.returncode == 0 and len(noted.planned) == planned, result.stderr
     assert {job.error for job in noted.planned} == {None}
+
+
+def test_other_names_are_no_choices_and_stand_for_choices():
+    for group, names in OTHER_CHOICES.items():
+        known = choices.options(group)
+        for name, words in names.items():
+            key, _, value = words.partition(" ")[0].partition("=")
+            assert name not in map(without_marks, known) and (value in known if key == group else "." in key), name
+    assert not [name for group, names in NOT_HERE.items() for name in names if name in OTHER_CHOICES[group]]
 
 
 @pytest.mark.parametrize("command", ["sweep=nothing", "paper=nothing", "qqq=1", "delay=qqq", "+client.qqq=1"])

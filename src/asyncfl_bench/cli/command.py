@@ -124,6 +124,8 @@ def _main(arguments: list[str]) -> int:
                 budget = Compositions().settings(words).tree["budget"]
                 replaced = [f"budget.{key}=null" for key, limit in budget.items() if limit is None]
                 rest = [a for a in arguments if a not in words]
+                added = Compositions().config(words).added  # which Hydra takes as ++key only
+                words = [f"++{word}" if parse_override(word).key in added else word for word in words]
                 arguments = [*rest, *substituted_choices(words), *replaced, *words]
             return run_hydra(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments

@@ -13,9 +13,10 @@ from typing import Any, cast
 
 from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
 from .classes import part_class
+from .other_names import describe_other_choice
 from .overrides import parse_override
 from .places import places
-from .settings import DEFAULT_STEP, LISTED, PARTS
+from .settings import DEFAULT_STEP, LISTED, PARTS, SEARCH_SPACE
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
@@ -32,7 +33,8 @@ def choice_file(group: str, choice: str) -> Path:
     """The yaml of a choice. Raises ConfigError where there is none, or where two places have one."""
     owners = [place for place in places() if choice in place.choices(group)]
     if not owners:
-        raise ConfigError(group, choice, must_be_one_of(choice, options(group), f"afl-run --help {group}"))
+        known = must_be_one_of(choice, options(group), f"afl-run --help {group}")
+        raise ConfigError(group, choice, describe_other_choice(group, choice, known))
     if len(owners) > 1:
         both = " and ".join(place.source for place in owners)
         raise ConfigError(group, choice, f"is in {both}; give one of them another name")
@@ -120,9 +122,7 @@ class Composition:
     @functools.cached_property
     def raw(self) -> dict[str, Any]:
         """The settings as dicts and lists, with interpolations as text."""
-        from omegaconf import OmegaConf
-
-        return cast(dict[str, Any], OmegaConf.to_container(_settings_alone(self.config)))
+        return _settings_alone(self.config, resolve=False)
 
     @functools.cached_property
     def raw_hydra(self) -> dict[str, Any]:
@@ -217,19 +217,23 @@ def _read_choices(composed: Any, section: str) -> dict[str, str]:
 
 def to_containers(config: Any) -> dict[str, Any]:
     """Return a composed config as dicts and lists, without Hydra's settings. Raises ConfigError."""
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        return cast(dict[str, Any], OmegaConf.to_container(_settings_alone(config), resolve=True))
+        return _settings_alone(config, resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), "?", str(error.msg).splitlines()[0]) from None
 
 
-def _settings_alone(config: Any) -> Any:
+def _settings_alone(config: Any, resolve: bool) -> dict[str, Any]:
+    """Return the settings of a composed config, without sections that are no settings."""
     from omegaconf import OmegaConf
 
-    return OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
+    masked = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
+    tree = cast(dict[str, Any], OmegaConf.to_container(masked, resolve=resolve))
+    if isinstance(rule := tree.get("algorithm"), dict):
+        rule.pop(SEARCH_SPACE, None)
+    return tree
 
 
 def _yaml_files() -> Files:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
 
@@ -65,9 +65,8 @@ class Compositions:
         words = [parse_override(text) for text in overrides]
         composed, values = self._split(words)
         tree = copy.deepcopy(composed.raw)
-        for one in values:
-            _set_value(tree, one, self._groups)
-        run = RunConfig(composed, tree, words, self._clock)
+        added = {one.key for one in values if _set_value(tree, one, self._groups)}
+        run = RunConfig(composed, tree, words, self._clock, added)
         replace_limits(run.tree, [one.text for one in words])
         return run
 
@@ -193,30 +192,63 @@ def _use_own_clients(config: dict[str, Any], choices: dict[str, str], given: Con
         config |= {} if "n_clients" in given else {"n_clients": clients}
 
 
-def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> None:
-    """Set one value in the tree. Raises ConfigError if there is no such setting."""
+class UnknownSetting(ConfigError):
+    """A setting that the composed parts do not have. Other choices may have it."""
+
+
+def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> bool:
+    """Set one value in the tree. Returns True for a setting of a part that its yaml does not list.
+
+    Raises UnknownSetting if there is no such setting.
+    """
     *sections, last = one.key.split(".")
     node: Any = tree
     walked: list[str] = []
+    is_added = False
     for part in (*sections, last):
         if not isinstance(node, dict) or part not in node:
-            names = list(node) if isinstance(node, dict) else []
-            if not walked:
-                names = sorted({*names, *known_groups})
-            inside = f" of {'.'.join(walked)}" if walked else ""
-            shown = [name for name in names if name != "_target_"]
-            known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
-            value = one.text.partition("=")[2]
-            others = choices_with(walked[0], part) if len(walked) == 1 else []
-            if not others and (said := suggest_setting(one.key, value, tree)):
-                raise ConfigError(one.key, value, said)
-            near = (
-                f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
-            )
-            raise ConfigError(one.key, value, f"no such setting{inside}{near}{known}")
+            fields_below = _fields_below(tree, walked)
+            if part not in fields_below:
+                raise _unknown_setting(tree, one, walked, part, [*fields_below, *(known_groups if not walked else ())])
+            node[part], is_added = {}, True
         parent, node = node, node[part]
         walked.append(part)
     parent[last] = copy.deepcopy(one.value)
+    return is_added
+
+
+def _fields_below(tree: dict[str, Any], walked: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a part, or of a section of it, with their types; without a part none."""
+    node: Any = tree
+    found: dict[str, Any] = {}
+    for name in walked:
+        node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict) and "_target_" in node:
+            schema = part_class(f"{walked[0]}._target_", str(node["_target_"])).Config
+        else:
+            schema = found.get(name)
+        found = get_type_hints(schema) if is_dataclass(schema) else {}
+    return found
+
+
+def _unknown_setting(
+    tree: dict[str, Any], one: Override, walked: Sequence[str], part: str, more: Iterable[str]
+) -> UnknownSetting:
+    """Return the error of a key whose ``part`` is not below the walked ones. more: names that are there besides."""
+    node: Any = tree
+    for name in walked:
+        node = node[name]
+    shown = [name for name in dict.fromkeys([*(node if isinstance(node, dict) else ()), *more]) if name != "_target_"]
+    if not walked:
+        shown.sort()
+    inside = f" of {'.'.join(walked)}" if walked else ""
+    known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
+    value = one.text.partition("=")[2]
+    others = choices_with(walked[0], part) if len(walked) == 1 else []
+    if not others and (said := suggest_setting(one.key, value, tree)):
+        return UnknownSetting(one.key, value, said)
+    near = f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
+    return UnknownSetting(one.key, value, f"no such setting{inside}{near}{known}")
 
 
 def _with_own_targets(tree: dict, checked: dict) -> dict:

@@ -76,13 +76,16 @@ class RunConfig:
     tree    the settings as dicts and lists
     hydra   Hydra's settings, shared by runs of the same files; ``folder`` has those that differ
     refers  True if a setting refers to another one
+    added   keys of settings that no yaml file lists, which Hydra takes as ``++key`` only
     Raises ConfigError for an interpolation that cannot be resolved.
     """
 
-    def __init__(self, composed: Composition, tree: dict[str, Any], words: Sequence[Override], clock: Any) -> None:
+    def __init__(
+        self, composed: Composition, tree: dict[str, Any], words: Sequence[Override], clock: Any, added: set[str]
+    ) -> None:
         """tree: the settings, with interpolations as text; clock: an empty config that keeps ``${now:…}`` of all runs
         equal."""
-        self.hydra = composed.config.hydra
+        self.hydra, self.added = composed.config.hydra, added
         self._composed, self._raw, self._words, self._clock = composed, tree, words, clock
         self._full_configs: dict[int | None, Any] = {}
         self.refers = has_interpolation(tree)

@@ -20,6 +20,7 @@ from .places import class_names, places
 from .settings import PARTS, CheckpointConfig, EvaluationConfig, RootConfig
 from .variants import VARIANTS, variant
 
+LAUNCHERS = "hydra/launcher"
 _WIDTH = 100
 
 
@@ -71,7 +72,7 @@ def describe_choices(words: list[str]) -> str:
     texts = []
     for text in words:
         group, given, choice = text.partition("=")
-        if group not in (known := groups()):
+        if group not in (known := {**groups(), LAUNCHERS: "how the runs of a multirun are started"}):
             wanted = f"must be a group, --help algorithm, or a choice, --help algorithm=ace{did_you_mean(group, known)}"
             raise ConfigError("--help", text, wanted)
         texts.append(_describe_choice(group, choice) if given else _describe_group(group, known[group]))

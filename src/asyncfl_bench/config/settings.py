@@ -41,6 +41,7 @@ PARTS = (
 # the groups of which a run may have several choices, tracking=[wandb,csv], or none
 LISTED = (TRACKING, OBSERVERS) = ("tracking", "observers")
 DEFAULT_STEP = "default_step"  # of a data set's yaml: step size by model
+SEARCH_SPACE = "search_space"  # of a rule's yaml: the ranges that sweep=tune searches, by setting
 DEFAULT_STEPS = "default step sizes, neither chosen nor searched (sweep=tune searches them)"
 # the key of config.yaml that lists what is left out of the identity; a config without such settings lacks the key
 ABSENT = "absent"

@@ -8,48 +8,10 @@ from typing import Any
 from ..errors import MOST_LISTED, did_you_mean
 from .choices import choices_with, groups
 from .classes import part_class
+from .other_names import OTHER_NAMES, OTHER_OPTIONS, without_marks
 from .overrides import flat_items
 from .settings import PARTS
 
-# name in other tools, without capitals, dashes and underscores -> the setting or group here, or a whole override
-OTHER_NAMES = {
-    **dict.fromkeys(("learningrate", "locallr", "clientlr", "stepsize"), "client.lr"),
-    **dict.fromkeys(("serverlr", "globallr", "serverlearningrate"), "algorithm.eta"),
-    **dict.fromkeys(("bs", "localbs", "batch", "localbatchsize", "trainbatchsize"), "client.batch_size"),
-    **dict.fromkeys(("epoch", "epochs", "localep", "numepochs"), "client.local_epochs"),
-    **dict.fromkeys(("steps", "localiterations", "localiters"), "client.local_steps"),
-    **dict.fromkeys(("wd", "decay"), "client.weight_decay"),
-    **dict.fromkeys(("round", "rounds", "numrounds", "commround", "globalrounds"), "budget.server_iterations"),
-    **dict.fromkeys(("iterations", "iters", "maxiterations", "globalepochs"), "budget.server_iterations"),
-    **dict.fromkeys(("clients", "numclients", "users", "numusers"), "n_clients"),
-    **dict.fromkeys(("clientsperround", "participants", "maxconcurrency"), "concurrency"),
-    **dict.fromkeys(("buffer", "aggregationgoal"), "algorithm.buffer_size"),
-    **dict.fromkeys(("alpha", "dirichlet", "dirichletalpha"), "heterogeneity.alpha"),
-    **dict.fromkeys(("partition", "partitioner", "split"), "heterogeneity"),
-    **dict.fromkeys(("method", "strategy", "aggregator", "rule", "algo"), "algorithm"),
-    **dict.fromkeys(("net", "network", "arch"), "model"),
-    **dict.fromkeys(("data", "task"), "dataset"),
-    **dict.fromkeys(("evalevery", "evalinterval", "evalfreq"), "evaluation.every"),
-    **dict.fromkeys(("output", "out", "outdir", "logdir", "savedir"), "output_dir"),
-    **dict.fromkeys(("numthreads", "numworkers"), "threads"),
-    **dict.fromkeys(("gpu", "cuda"), "device=cuda"),
-    **dict.fromkeys(("overwrite", "force"), "rerun=true"),
-    "cpu": "device=cpu",
-    "iid": "heterogeneity=iid",
-    "quiet": "progress=false",
-}
-# options of other tools, written as above -> what is typed here
-OTHER_OPTIONS = {
-    **dict.fromkeys(
-        ("dryrun", "dry", "n", "simulate", "estimate"), "--plan, which shows what would run and runs nothing"
-    ),
-    **dict.fromkeys(("list", "usage", "options"), "--help, which lists all groups and settings"),
-    **dict.fromkeys(("config", "configpath", "configname", "configfile", "cfgfile"), "--config-dir DIR"),
-    **dict.fromkeys(("continue", "restore", "checkpoint"), "--resume DIR"),
-    "cfg": "--cfg job",
-    **dict.fromkeys(("sweep", "grid"), "sweep=NAME, or -m with several values"),
-    "v": "--version",
-}
 OPTIONS = (
     "--plan",
     "--measure",
@@ -75,8 +37,8 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     The last part of the key is compared with that of every setting, and with names of other tools.
     """
     name = key.rpartition(".")[2]
-    plain, settings = _without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
-    found = [path for path in settings if _without_marks(path.rpartition(".")[2]) == plain]
+    plain, settings = without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
+    found = [path for path in settings if without_marks(path.rpartition(".")[2]) == plain]
     target = OTHER_NAMES.get(plain, name)
     if (target == "client.lr" or plain == "lr") and _steps_at_server(tree) and "algorithm.eta" in settings:
         target, found = "algorithm.eta", ["algorithm.eta"]
@@ -113,7 +75,7 @@ def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) ->
     following  the next word of the command line; tree: as in ``suggest_setting``
     """
     name, given, value = word.lstrip("-").partition("=")
-    if other := OTHER_OPTIONS.get(_without_marks(name)):
+    if other := OTHER_OPTIONS.get(without_marks(name)):
         return f"no such option; write {other}"
     if not given and following and not following.startswith("-") and "=" not in following:
         value = following
@@ -123,11 +85,6 @@ def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) ->
     if said := suggest_setting(key, value, tree):
         return f"a setting has no dashes; {said}"
     return f"no such option{did_you_mean(word.partition('=')[0], OPTIONS)}; afl-run --help shows what there is"
-
-
-def _without_marks(name: str) -> str:
-    """Return a name as other tools may write it: ``batchSize`` and ``batch-size`` for ``batch_size``."""
-    return name.lower().replace("_", "").replace("-", "")
 
 
 def _paths(tree: Mapping[str, Any]) -> list[str]:

@@ -174,8 +174,8 @@ class Preflight:
                 memory.refuse_if_too_large(least, n, device, settings.directory, most)
                 needs = most.needs(n)
                 needs = replace(needs, device=needs.device + RESERVE)
-                if not memory.is_too_large(needs, device, settings.directory):
-                    return found
+                if settings.root.executor == "auto" and not memory.is_too_large(needs, device, settings.directory):
+                    return found  # another executor may not suit the network, or not be there
         if self._build is not None and not found.download:
             build, known = self._build, ["heterogeneity"] * is_split
             parts = [part for name, part in settings.parts.items() if name not in known]

@@ -9,15 +9,18 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ..config.choices import groups
+from ..config.choices import choice_file, groups
 from ..config.composition import Compositions
 from ..config.interpolations import expand_overrides
 from ..config.overrides import parse_override
+from ..config.settings import SEARCH_SPACE
 from ..config.variants import papers_with
-from ..errors import BenchError, ConfigError, check, format_value
+from ..errors import BenchError, ConfigError, check, describe_place, format_value
 from .grid import Grid, combine
 from .launchers import check_launcher, check_sweeper
 from .search import Search, draw_grids
+
+MOST_DECLARED = 4  # settings of a rule's space: more need more trials
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,39 @@ def sweep_grids(overrides: list[str]) -> list[Grid]:
     config = chosen_config(overrides)
     axes, profile = _axes_of(config), config.hydra.runtime.choices.profile
     params, *grids = [_expand(grid) for grid in (axes.get("params", {}), *axes.get("grids", []))]
+    if axes.get("search", {}).get("declared"):
+        grids += _declared_grids(params.pop("algorithm", config.hydra.runtime.choices.algorithm), overrides)
     if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
         listed = params["paper"].split(",")
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
         if not params["paper"]:
             raise ConfigError("profile", profile, "must be published: this sweep's papers have no other")
     return combine(params, grids, (text for text in overrides if not parse_override(text).is_for_hydra))
+
+
+def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]]:
+    """Return grids with the ranges that the yaml of each rule declares: of the rules of ``overrides``, else ``rules``.
+
+    Raises ConfigError for a rule without ranges, if the overrides have none either.
+    """
+    words = [parse_override(text) for text in overrides]
+    rest = [one.text for one in words if one.key != "algorithm"]
+    named = [one.values for one in words if one.key == "algorithm"] or [parse_override(f"algorithm={rules}").values]
+    grids: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for rule in named[-1]:
+        section: Any = OmegaConf.to_container(chosen_config([*rest, f"algorithm={rule}"]).algorithm)
+        space = section.get(SEARCH_SPACE, {})
+        key, example = f"algorithm.{SEARCH_SPACE}", '{algorithm.eta: "tag(log,interval(0.01,1))"}'
+        ok = isinstance(space, dict) and len(space) <= MOST_DECLARED
+        check(ok, key, space, f"at most {MOST_DECLARED} settings with ranges, for example {example}")
+        for setting, text in space.items():
+            is_range = parse_override(f"{setting}={text}").draw is not None
+            check(is_range, key, f"{{{setting}: {text}}}", f"a range for each setting, for example {example}")
+        if not space and not any(one.draw or one.key.startswith("algorithm.") for one in words):
+            how = f"write {SEARCH_SPACE}: {example} into {describe_place(choice_file('algorithm', rule))}"
+            raise ConfigError("algorithm", rule, f"declares no ranges to search; {how}")
+        grids.setdefault(tuple(space.items()), []).append(rule)
+    return [{"algorithm": ",".join(of), **dict(space)} for space, of in grids.items()]
 
 
 def _expand(grid: Any) -> dict[str, str]:

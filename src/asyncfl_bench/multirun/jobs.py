@@ -11,8 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.choices import hydra_config
-from ..config.composition import Compositions, check_composed, refuse_idle, refuse_listed_axis
+from ..config.composition import Compositions, UnknownSetting, check_composed, refuse_idle, refuse_listed_axis
 from ..config.hydra_keys import check_hydra_words
 from ..config.interpolations import FOLDERS
 from ..config.overrides import Override, parse_override, type_text
@@ -20,9 +19,9 @@ from ..config.places import folder_options
 from ..config.settings import ORIGINS, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from . import search
-from .axes import check_chosen, searched_grids
+from .axes import SearchedGrid, check_chosen, chosen_config, searched_grids
 from .grid import Grid, jobs_of
-from .launchers import check_numbers
+from .launchers import check_numbers, check_scheduler
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -38,8 +37,10 @@ class Job:
     left_out  overrides of the command line that would have no effect on it
     unlisted  keys of the command line that its grid of the sweep does not list, though another one does
     drawn     those of its overrides that a search has drawn
+    space     the ranges of them that the rule's yaml declares
     hydra     the command line's overrides of Hydra's settings, such as the folder; without those of the sweeper
     placing   overrides that place the run in its directory, where Hydra would count jobs and resolve by itself
+    sent      what a launcher gets: both, with ``++`` at settings that no yaml file lists
     """
 
     overrides: list[str]
@@ -48,8 +49,10 @@ class Job:
     left_out: tuple[str, ...] = ()
     unlisted: tuple[str, ...] = ()
     drawn: tuple[str, ...] = ()
+    space: tuple[str, ...] = ()
     hydra: tuple[str, ...] = ()
     placing: tuple[str, ...] = ()
+    sent: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -93,12 +96,14 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     _check_words(overrides)
     shared = Compositions()
     grids = searched_grids(overrides, shared)
-    ranged = search.drawn_keys(one.grid for one in grids)
+    ranged = {key for one in grids for key in search.drawn_keys(one.grid)}
     for key in [] if ranged else asked & set(search.SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
         raise ConfigError(key, getattr(grids[0].search, key), example)
     union = [drawn for one in grids for drawn in one.draw()]
     planner = _Planner([parse_override(text) for text in overrides], name, shared, ranged)
+    for one in grids:
+        planner.add_space(one)
     jobs: dict[tuple[str, ...], Job] = {}
     for number, words in enumerate(jobs_of(union)):
         job = planner.job(words, number)
@@ -106,6 +111,9 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     for probe in _jobs_to_check(union):
         if (refusal := planner.refused.get(tuple(sorted(probe)))) is not None:
             raise refusal
+    acting = {parse_override(text).key for job in jobs.values() for text in job.overrides}
+    for key in planner.unknown.keys() - acting:
+        raise planner.unknown[key]
     _refuse_idle(list(jobs.values()))
     found = _unique_jobs(list(jobs.values()))
     refuse_shared_directories(found)
@@ -116,7 +124,6 @@ def _check_words(overrides: Sequence[str]) -> None:
     """Raise ConfigError for overrides that no multirun can have."""
     check_chosen(overrides)
     check_hydra_words(overrides, multirun=True)
-    hydra_words = []
     for text in overrides:
         one = parse_override(text)
         if one.is_deletion:
@@ -124,14 +131,17 @@ def _check_words(overrides: Sequence[str]) -> None:
         refuse_listed_axis(one)
         if one.key in _FOLDERS and len(one.values) > 1:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has its own folder")
-        if one.is_for_hydra:
-            hydra_words.append(text)
-    if hydra_words:
-        check_numbers(hydra_config(hydra_words).hydra)
+    hydra = chosen_config(overrides).hydra
+    check_numbers(hydra)
+    check_scheduler(hydra)
 
 
 class _Planner:
-    """Makes the jobs of one multirun. refused: the errors of jobs that cannot be, by their sorted words."""
+    """Makes the jobs of one multirun.
+
+    refused  the errors of jobs that cannot be, by their sorted words
+    unknown  the errors of overrides that were left out of some jobs, which lack the setting, by their keys
+    """
 
     def __init__(self, words: Sequence[Override], name: str | None, shared: Compositions, ranged: set[str]) -> None:
         """words: those of the command line; ranged: keys whose values are drawn; name: as in ``plan``"""
@@ -141,30 +151,49 @@ class _Planner:
         self._given = {one.key for one in words if not one.is_for_hydra}
         self._name, self._shared, self._ranged = name, shared, ranged
         self.refused: dict[tuple[str, ...], BenchError] = {}
+        self.unknown: dict[str, UnknownSetting] = {}
+        self._spaces: dict[str, tuple[str, ...]] = {}  # rule -> ranges
+
+    def add_space(self, one: SearchedGrid) -> None:
+        """Note the ranges that the yaml of the grid's rules declare."""
+        texts = tuple(f"{key}={one.grid[key][0]}" for key in search.drawn_keys(one.grid) if key not in self._given)
+        self._spaces |= dict.fromkeys(one.grid.get("algorithm", []) if one.search.declared else [], texts)
 
     def job(self, words: list[str], number: int) -> Job:
         """Return the job of these overrides. number: of the job in its multirun"""
         unlisted = tuple(sorted(self._given - {parse_override(text).key for text in words}))
         try:
-            settings, placing, by_hand = self._settings(words, number)
-            idle = tuple(text for text in words if parse_override(text).key in self._given & {*settings.idle})
-            kept = [text for text in words if text not in idle]
-            if idle:
-                settings, placing, by_hand = self._settings(kept, number)
-            drawn = tuple(text for text in kept if parse_override(text).key in self._ranged)
-            if drawn:
-                search.check_objective(settings)
+            job = self._effective_job(words, number)
+            job.unlisted, job.space = unlisted, self._spaces.get(_rule(job), ())
+            job.drawn = tuple(text for text in job.overrides if parse_override(text).key in self._ranged)
+            if job.drawn and job.settings is not None:
+                search.check_objective(job.settings)
         except BenchError as error:
             self.refused[tuple(sorted(words))] = error
             return Job(words, None, str(error), hydra=self._kept)
-        hydra = (*self._kept, *(placing if by_hand else ()))
-        return Job(kept, settings, None, idle, unlisted, drawn, hydra, placing)
+        return job
 
-    def _settings(self, words: list[str], number: int) -> tuple[Settings, tuple[str, ...], bool]:
-        """Return (the placed settings, the overrides that place the run there, whether its folder is named by hand).
+    def _effective_job(self, words: list[str], number: int) -> Job:
+        """Return the job without overrides of the command line that have no effect on it. Raises ConfigError."""
+        left_out: list[str] = []
+        while True:
+            try:
+                job = self._placed_job([text for text in words if text not in left_out], number)
+            except UnknownSetting as error:
+                if error.key not in self._given:
+                    raise
+                self.unknown.setdefault(error.key, error)
+                idle = {error.key}
+            else:
+                assert job.settings is not None
+                job.left_out = tuple(left_out)
+                used = {parse_override(text).key for text in job.overrides}
+                if not (idle := self._given & used & {*job.settings.idle}):
+                    return job
+            left_out += [text for text in words if parse_override(text).key in idle]
 
-        Raises ConfigError.
-        """
+    def _placed_job(self, words: list[str], number: int) -> Job:
+        """Return the job of these overrides in its directory. Raises ConfigError."""
         run = self._shared.config([*(one.text for one in self._hydra), *words])
         settings = check_composed(run.tree, run.hydra, words)
         folder, below = (run.folder(f"hydra.sweep.{key}", number) for key in ("dir", "subdir"))
@@ -173,7 +202,9 @@ class _Planner:
         place_run(settings, folder or default, below or ".")
         place = type_text("hydra.sweep.dir", str(Path(folder or default).expanduser()))
         placing = (place, type_text("hydra.sweep.subdir", below or "."))
-        return settings, placing, folder is not None or below is not None
+        hydra = self._kept if folder is None and below is None else (*self._kept, *placing)
+        sent = tuple(f"++{text}" if parse_override(text).key in run.added else text for text in words)
+        return Job(words, settings, hydra=hydra, placing=placing, sent=(*sent, *placing))
 
 
 def refuse_shared_directories(jobs: Iterable[Job]) -> None:
@@ -190,8 +221,13 @@ def refuse_shared_directories(jobs: Iterable[Job]) -> None:
             raise ConfigError(key, value, f"is one folder for {runs}; {apart}")
 
 
-def describe_ignored_overrides(jobs: Sequence[Job]) -> list[str]:
-    """Return one line for each kind of override of the command line that some jobs ignore."""
+def describe_planning(jobs: Sequence[Job]) -> list[str]:
+    """Return one line for the declared ranges of each rule, and one for each kind of override that some jobs ignore."""
+    spaces = {_rule(job): " ".join(job.space) for job in jobs if job.space}
+    return [*(f"search_space of {rule}: {space}" for rule, space in spaces.items()), *_describe_ignored(jobs)]
+
+
+def _describe_ignored(jobs: Sequence[Job]) -> list[str]:
     rules = Counter(_rule(job) for job in jobs)
     left_out: dict[str, Counter[str]] = {}
     for job in jobs:

@@ -6,6 +6,7 @@ import importlib.util
 import math
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
 import time
@@ -54,6 +55,13 @@ def check_sweeper(name: str) -> None:
     if name not in known:
         allowed = f"{must_be_one_of(name, known)}; others are plugins of Hydra's, "
         raise ConfigError("hydra/sweeper", name, f"{allowed}to be installed (hydra-optuna-sweeper)")
+
+
+def check_scheduler(hydra: Any) -> None:
+    """Raises ConfigError if the launcher submits to Slurm and this machine does not. hydra: Hydra's own settings"""
+    if str(hydra.launcher.get("_target_")).endswith((".Slurm", ".SlurmLauncher")) and shutil.which("srun") is None:
+        allowed = "needs Slurm, and this machine has no srun; slurm_local is the same in processes of this machine"
+        raise ConfigError("hydra/launcher", hydra.runtime.choices["hydra/launcher"], allowed)
 
 
 def check_numbers(hydra: Any) -> None:

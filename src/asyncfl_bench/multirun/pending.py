@@ -16,7 +16,7 @@ from ..experiment import RunResult
 from ..files import is_locked, read_json, say
 from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
-from .jobs import Job, describe_ignored_overrides
+from .jobs import Job, describe_planning
 from .launchers import forget_workers
 from .progress import SweepProgress, count_runs
 
@@ -39,6 +39,7 @@ class SweepState:
 
     planned  every job, before the sweeper is called
     current jobs that run now; none in a process that only runs a job of the sweep
+    unstarted jobs that were not launched, as an earlier one failed
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
     problem  what went wrong besides its runs
@@ -47,6 +48,7 @@ class SweepState:
 
     planned: list[Job] = field(default_factory=list)
     current: list[Job] = field(default_factory=list)
+    unstarted: list[Job] = field(default_factory=list)
     stopped: bool = False
     result: SweepResult | None = None
     problem: BenchError | None = None
@@ -56,11 +58,14 @@ class SweepState:
 state = SweepState()
 
 
-def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> SweepResult | None:
+def run_pending(
+    launch: Launch, batch_size: int | None, workers: int = 1, stop_at_failure: bool = False
+) -> SweepResult | None:
     """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk.
 
     workers number of parallel runs, as far as it is known
+    stop_at_failure launch no further batch after a failed run; a diverged one counts as finished
     Returns None, and starts nothing, if the data are others than those of finished runs; ``state`` has the problem.
     """
     jobs = state.planned
@@ -73,16 +78,18 @@ def run_pending(launch: Launch, batch_size: int | None, workers: int = 1) -> Swe
     pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
     say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
-    for line in describe_ignored_overrides(jobs):
+    for line in describe_planning(jobs):
         say(line)
     state.current = [job for job in pending if job.settings is not None]
     lines = SweepProgress(jobs, pending, workers)
     lines.report_ended([job for job in pending if job.settings is None])
-    size = batch_size or max(1, len(state.current))
+    size = batch_size or (workers if stop_at_failure else max(1, len(state.current)))
     batches = [state.current[first : first + size] for first in range(0, len(state.current), size)]
-    trouble = _launch_all(batches, launch, lines)
+    state.unstarted = []
+    trouble = _launch_all(batches, launch, lines, stop_at_failure)
     state.problem = lines.problem
-    failed = [(job, outcome) for job in pending if (outcome := _outcome(job, trouble)) is not None]
+    tried = [job for job in pending if job not in state.unstarted]
+    failed = [(job, outcome) for job in tried if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     state.result = SweepResult(len(jobs), failed, _diverged_jobs(jobs, places), interrupted)
     return state.result
@@ -168,7 +175,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     return found
 
 
-def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) -> str | None:
+def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress, stop_at_failure: bool) -> str | None:
     """Launches batch after batch. Returns why the launcher gave up for good, if it did.
 
     A run of another process is postponed until that process has left it, and launched unless it is finished then.
@@ -189,7 +196,7 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
         before = {id(job): job.summary_stamp() for job in batch}
         try:
             with lines.watching() if len(batch) > 1 else nullcontext():
-                returns = launch([[*job.overrides, *job.placing] for job in batch], state.current.index(batch[0]))
+                returns = launch([job.sent for job in batch], state.current.index(batch[0]))
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {typed_line(error)}"
@@ -211,6 +218,10 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress) 
             lines.report_ended([job for job in batch if job not in in_use])
             if any(answer["code"] == EXIT_INTERRUPTED for answer in answers):
                 break
+        if stop_at_failure and any(_outcome(job, trouble) for job in batch if job not in postponed):
+            state.unstarted = [job for left in (*batches, postponed) for job in left]
+            say(f"stopped at the first failure: {count_runs(len(state.unstarted))} not started")
+            break
     return trouble
 
 

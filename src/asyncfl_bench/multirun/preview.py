@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..experiment.preflight import Preflight
 from .estimate import Measure, RunCost, estimate_cost
-from .jobs import Job, describe_ignored_overrides
+from .jobs import Job, describe_planning
 from .pending import find_finished
 from .progress import count_runs, varied_keys
 
@@ -34,7 +34,7 @@ class Preview:
         names = sorted({job.settings.root.archive_dir for job in jobs if job.settings is not None})
         lines += [f"{describe_archive_folders(name)}; --archive DIR names another folder" for name in names]
         lines += [f"  {axis}" for axis in _describe_axes(jobs)]
-        lines += describe_ignored_overrides(jobs)
+        lines += describe_planning(jobs)
         if refused := [job for job in jobs if job.settings is None]:
             lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
         return "\n".join([*lines, *self.cost.lines])

@@ -30,6 +30,7 @@ class Search:
     trials: int | None = None
     shard: str = "1/1"
     seed: int = 0
+    declared: bool = False  # the ranges are those that the rules' yaml declare
 
     @classmethod
     def from_settings(cls, given: Mapping[str, Any]) -> Search:
@@ -38,7 +39,7 @@ class Search:
         ok = trials is None or (type(trials) is int and 1 <= trials <= MOST_RUNS)
         check(ok, "trials", trials, f"a whole number from 1 to {MOST_RUNS}")
         check(type(seed) is int and seed >= 0, "hydra.sweeper.search.seed", seed, "a whole number >= 0")
-        search = cls(trials, str(given.get("shard", "1/1")), seed)
+        search = cls(trials, str(given.get("shard", "1/1")), seed, bool(given.get("declared")))
         search.shard_position()
         return search
 
@@ -56,9 +57,9 @@ def expand_short_settings(overrides: Iterable[str]) -> list[str]:
     return [f"{SHORT.get(key, key)}{sign}{value}" for key, sign, value in words]
 
 
-def drawn_keys(union: Iterable[Grid]) -> set[str]:
+def drawn_keys(grid: Grid) -> list[str]:
     """Return the keys whose values a search draws."""
-    return {key for grid in union for key in _ranges(grid)}
+    return [*_ranges(grid)]
 
 
 def draw_grids(grid: Grid, search: Search) -> list[Grid]:
