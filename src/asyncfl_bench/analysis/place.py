@@ -253,7 +253,8 @@ def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -
     """
     measured = reasons.isin(("", "diverged"))
     numbers = [key for key in runs.columns if str(key).startswith(_NUMBERS)]
-    for _, twins in runs[measured].groupby(["identity", CODE], sort=False, dropna=False):
+    known = measured & runs["identity"].notna()  # planned runs of an encoder in a folder have none
+    for _, twins in runs[known].groupby(["identity", CODE], sort=False, dropna=False):
         if len(twins) < 2:
             continue
         first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
