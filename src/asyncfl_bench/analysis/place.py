@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..config import RESULTS_VERSION
+from ..config import results_version_of
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..models.pretrained import MINILM
 from ..tracking.records import MEASURED
@@ -145,7 +145,7 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither. Runs of
     another results version do not count here.
     """
-    own, current = are_made_for(grid, runs), runs["results_version"] == RESULTS_VERSION
+    own, current = are_made_for(grid, runs), _have_current_version(runs)
     others, taken = runs[~own & current & runs["experiment"].isin(grid.jobs["experiment"])], own
     for number, status in enumerate(MEASURED):
         there = runs["identity"][taken & current & runs["status"].isin(MEASURED[: number + 1])]
@@ -184,10 +184,16 @@ def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     return sorted(values, key=lambda cell: values[cell])
 
 
+def _have_current_version(runs: pd.DataFrame) -> pd.Series:
+    """Return which runs have the results version of their rule."""
+    rules = runs.get("algorithm._target_", pd.Series(None, index=runs.index, dtype=object))
+    return runs["results_version"] == rules.map(results_version_of, na_action=None)
+
+
 def _exclusion_reasons(runs: pd.DataFrame) -> pd.Series:
     """Return why each run does not count; empty for a run that does."""
     reasons = runs["status"].where(runs["status"] != "ok", "").astype(object)
-    reasons[runs["status"].isin(MEASURED) & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
+    reasons[runs["status"].isin(MEASURED) & ~_have_current_version(runs)] = "another results version"
     return reasons
 
 

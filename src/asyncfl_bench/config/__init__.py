@@ -9,9 +9,9 @@ from .settings import (
     OBSERVERS,
     ORIGINS,
     PARTS,
-    RESULTS_VERSION,
     Settings,
     identity_of_tree,
+    results_version_of,
 )
 
 __all__ = [
@@ -20,11 +20,11 @@ __all__ = [
     "OBSERVERS",
     "ORIGINS",
     "PARTS",
-    "RESULTS_VERSION",
     "Settings",
     "check_settings",
     "compose",
     "identity_in",
     "identity_of_tree",
     "options",
+    "results_version_of",
 ]
