@@ -96,4 +96,4 @@ class AskedRuns:
                 now = ", ".join(sorted({str(current[one["experiment"]]) for one in other}))
                 what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
                 how = "looks cannot mix them; choose another folder, or move them away"
-                raise ConfigError(key, places[0], f"{what}, and their rules now have {now}: {how}")
+                raise ConfigError(key, places[0], f"{what}, and this is {now}: {how}")
