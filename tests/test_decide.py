@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from asyncfl_bench import ConfigError, sweep
 from asyncfl_bench.analysis.decisions import Subject
 from asyncfl_bench.analysis.judgements import claims_of_sweep
-from asyncfl_bench.config import RESULTS_VERSION
+from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.errors import EXIT_INTERRUPTED
 from asyncfl_bench.multirun import pending
 from asyncfl_bench.multirun.pending import SweepResult

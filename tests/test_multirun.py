@@ -19,8 +19,9 @@ from filelock import FileLock
 from omegaconf import OmegaConf
 
 from asyncfl_bench import run
-from asyncfl_bench.config import RESULTS_VERSION, compose
+from asyncfl_bench.config import compose
 from asyncfl_bench.config.places import using_folders
+from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine

@@ -10,8 +10,9 @@ import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis import place as place_module
+from asyncfl_bench.analysis.exclusions import leave_out_other_data
 from asyncfl_bench.analysis.grids import Grid, grid_of
-from asyncfl_bench.analysis.place import _leave_out_other_data, group_runs, match_runs, runs_for_page
+from asyncfl_bench.analysis.place import group_runs, match_runs, runs_for_page
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -157,7 +158,7 @@ def test_a_server_with_samples_of_its_own_may_have_left_the_clients_others(tmp_p
     runs = pd.DataFrame({"seed": [0, 1, 0, 1], "data_digest": ["d", "d", "e", "f"], "dataset.split_seed": 0})
     runs["unlabelled._target_"] = [math.nan, math.nan, "x.HeldBack", "x.HeldBack"]
     reasons, notes = pd.Series("", index=runs.index), pd.Series("", index=runs.index)
-    _leave_out_other_data(runs, reasons, notes)
+    leave_out_other_data(runs, reasons, notes)
     assert reasons.tolist() == [""] * 4
 
 
@@ -227,6 +228,21 @@ def test_runs_of_another_results_version_are_not_used_in_any_folder(tmp_path):
     write_run(tmp_path, seed=1, summary={"results_version": 1})
     placed = group_runs(load_runs(tmp_path))
     assert placed.runs["seed"].tolist() == [0] and placed.left_out["reason"].tolist() == ["another results version"]
+
+
+def test_a_search_of_which_values_have_another_results_version_alone_is_left_out_whole(tmp_path):
+    """One value that an earlier version chose is no search: a rule would be shown at a step that none chose."""
+    asked = [{"algorithm": rule, "seed": 0, "algorithm__c": c} for rule in ("ace", "ca2fl") for c in (0.2, 0.5)]
+    for job in asked:
+        old = job["algorithm"] == "ca2fl" and job["algorithm__c"] == 0.2
+        write_run(tmp_path, **job, summary={"results_version": 1} if old else {})
+    grid = grid_by_hand(asked, ["algorithm", "algorithm.c"])
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=("algorithm.c",))
+    assert placed.series_names == ["ACE"] and len(placed.missing) == 1
+    assert sorted(placed.left_out["reason"]) == ["another results version", "search by another results version"]
+    write_run(tmp_path / "again", **asked[2])
+    placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=("algorithm.c",))
+    assert placed.series_names == ["ACE", "CA2FL"] and placed.missing.empty
 
 
 def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pandas as pd
 import yaml
 
 from asyncfl_bench.analysis.grids import Grid
-from asyncfl_bench.config import RESULTS_VERSION
+from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.tracking.records import identity_of
 
 POINTS = ((0, 0, 0.0, 0.1), (10, 100, 10.0, 0.5))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from asyncfl_bench.config import RESULTS_VERSION, compose
+from asyncfl_bench.config import compose
+from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.multirun.axes import sweep_grids
 from asyncfl_bench.multirun.decide import Looks
 from asyncfl_bench.multirun.decide_words import Request

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -17,7 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.analysis.place import match_runs
+from asyncfl_bench.analysis.place import group_runs, match_runs
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, InputError
 from asyncfl_bench.multirun.history import finished_in
 from asyncfl_bench.tracking import archive as archive_module
@@ -155,6 +157,24 @@ def test_a_sweep_finds_archived_runs_that_came_to_an_end_under_this_results_vers
     write_run(tmp_path / "more", seed=3)
     pack_archive([tmp_path / "more"], archive)
     assert len(archives_by_identity(tmp_path)) == 3  # the file changed
+
+
+def test_a_run_counts_under_the_results_version_of_its_own_rule(tmp_path):
+    """FedAC's numbers changed alone: its earlier runs are run again and not shown, and other rules' runs count."""
+    rules = ("ace.Ace", "fedac.FedAc", "port.Port")
+    for rule, version in itertools.product(rules, (3, 4)):
+        target = f"asyncfl_bench.algorithms.{rule}"
+        known = {"results_version": version}
+        write_run(tmp_path, rule.split(".")[0], seed=version, algorithm___target_=target, summary=known)
+    archive = tmp_path / "packed" / "runs.parquet"
+    assert pack_archive([tmp_path], archive) == 6
+    runs = load_runs(archive)
+    current = {("ace", 3), ("fedac", 4), ("port", 4)}
+    found = runs[runs["identity"].isin(archives_by_identity(archive.parent))]
+    assert set(zip(found["algorithm"], found["results_version"], strict=True)) == current
+    shown = group_runs(runs).runs
+    assert set(zip(shown["algorithm"], shown["results_version"], strict=True)) == current
+    assert [compose([f"algorithm={rule}"]).results_version for rule in ("ace", "fedac", "port")] == [3, 4, 4]
 
 
 def test_a_page_counts_a_run_once_that_is_in_a_directory_and_in_an_archive(tmp_path):

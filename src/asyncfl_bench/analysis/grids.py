@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import Settings
 from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
 from ..models.pretrained import MINILM
@@ -76,7 +76,7 @@ def planned_frame(settings: Iterable[Settings]) -> pd.DataFrame:
     """Return one row per experiment, with the columns of settings that ``load_runs`` gives a run."""
     records: dict[str, Record] = {}
     for one in settings:
-        summary: dict[str, Any] = {"results_version": RESULTS_VERSION, "experiment": one.experiment}
+        summary: dict[str, Any] = {"results_version": one.results_version, "experiment": one.experiment}
         summary |= {"digests": one.digests, "code_digest": one.code_digest}
         summary |= {"label": one.label} if one.label else {}
         records[one.experiment] = Record(one.name, "ok", "", one.tree, summary)

@@ -10,17 +10,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
-from ..config import RESULTS_VERSION
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..models.pretrained import MINILM
-from ..tracking.records import MEASURED, NUMBERS
+from ..tracking.records import MEASURED
 from ..tracking.runs import setting_text
 from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
+from .exclusions import (
+    CODE,
+    COPY,
+    OTHER_VERSION,
+    exclusion_reasons,
+    have_current_version,
+    leave_out_broken_searches,
+    leave_out_other_data,
+    leave_out_twins,
+)
 from .grids import Grid, job_identities
 from .names import cell_label, natural_key, ordered_series, series_label, setting_label
 
@@ -37,9 +44,6 @@ OWN = (
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
 PRECISION = "precision"
-CODE = "code"
-_COPY = "copy"  # the reason of what an archive holds of a directory
-_NUMBERS = tuple(f"summary.{section}." for section in NUMBERS)
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
@@ -89,7 +93,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     for key in tuned:
         experiments |= _experiments_beyond(grid, runs, experiments, key)
     known = runs["experiment"].isin(experiments)
-    reasons = _exclusion_reasons(runs)
+    reasons = exclusion_reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
     labels = _label_runs(runs, cells, _variant_keys(grid, cells, tuned))
     labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
@@ -98,8 +102,9 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
         own = labels["tuned_by"] == names
         labels.loc[own, "tuned"] = _tuned_values(runs.loc[own], names.split(SEPARATOR))
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
+    leave_out_broken_searches(runs, labels, reasons)
     placed = _build_matched_runs(runs, labels, reasons, cells, tuple(tuned))
-    there = known & ~reasons.isin(("another results version", "inconsistent"))
+    there = known & ~reasons.isin((OTHER_VERSION, "inconsistent"))
     missing = grid.jobs[~grid.jobs["identity"].isin(runs["identity"][there])].reset_index(drop=True)
     placed.missing, placed.expected, placed.planned = missing, len(grid.jobs), grid.planned
     return placed
@@ -124,7 +129,7 @@ def group_runs(
             raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
     for key, value in (where or {}).items():
         runs = runs[_rows_with_value(runs[key], value)]
-    reasons = _exclusion_reasons(runs)
+    reasons = exclusion_reasons(runs)
     used = runs[reasons == ""]
     panels = _split_precisions(used, panels)
     added = distinguishing_keys(used, [*compared, *panels])
@@ -151,7 +156,7 @@ def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
     A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither. Runs of
     another results version do not count here.
     """
-    own, current = are_made_for(grid, runs), runs["results_version"] == RESULTS_VERSION
+    own, current = are_made_for(grid, runs), have_current_version(runs)
     others, taken = runs[~own & current & runs["experiment"].isin(grid.jobs["experiment"])], own
     for number, status in enumerate(MEASURED):
         there = runs["identity"][taken & current & runs["status"].isin(MEASURED[: number + 1])]
@@ -216,20 +221,13 @@ def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     return sorted(values, key=lambda cell: values[cell])
 
 
-def _exclusion_reasons(runs: pd.DataFrame) -> pd.Series:
-    """Return why each run does not count; empty for a run that does."""
-    reasons = runs["status"].where(runs["status"] != "ok", "").astype(object)
-    reasons[runs["status"].isin(MEASURED) & (runs["results_version"] != RESULTS_VERSION)] = "another results version"
-    return reasons
-
-
 def _build_matched_runs(
     runs: pd.DataFrame, labels: pd.DataFrame, reasons: pd.Series, cells: list[str], tuned: tuple[str, ...]
 ) -> MatchedRuns:
     """Leave out duplicates and runs on other samples, refuse what no mean may mix, and sort the rest."""
     notes = runs["note"].astype(object).copy()
-    _leave_out_twins(runs, reasons, notes)
-    _leave_out_other_data(runs, reasons, notes)
+    leave_out_twins(runs, reasons, notes)
+    leave_out_other_data(runs, reasons, notes)
     everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1).copy()
     everything["series"] = split_codes(everything, reasons.isin(("", "diverged")))
     used = everything[reasons == ""]
@@ -240,59 +238,10 @@ def _build_matched_runs(
         for series, cell, value, seed in zip(used["series"], used["cell"], used["tuned"], used["seed"], strict=True)
     ]
     used = used.iloc[sorted(range(len(used)), key=lambda row: ranks[row])]
-    named = ~reasons.isin(("", _COPY))
+    named = ~reasons.isin(("", COPY))
     left = everything.reindex(columns=list(LEFT_OUT)).assign(reason=reasons, note=notes)[named]
     left = left.loc[sorted(left.index, key=lambda run: (reasons[run], str(run)))]
     return MatchedRuns(used, pd.DataFrame(), left, 0, cells, diverged=everything[reasons == "diverged"].copy())
-
-
-def _leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
-    """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive.
-
-    That an archive holds what a directory holds too is as it should be; other twins are named.
-    """
-    measured = reasons.isin(("", "diverged"))
-    numbers = [key for key in runs.columns if str(key).startswith(_NUMBERS)]
-    known = measured & runs["identity"].notna()  # planned runs of an encoder in a folder have none
-    for _, twins in runs[known].groupby(["identity", CODE], sort=False, dropna=False):
-        if len(twins) < 2:
-            continue
-        first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
-        for run in others:
-            alike = reasons[run] == reasons[first]
-            other = [key for key in numbers if not _is_equal(runs.at[run, key], runs.at[first, key])] if alike else []
-            reasons[run] = _COPY if "::" in str(run) and alike and not other else "found twice"
-            notes[run] = f"the same run as {'/'.join(Path(first).parts[-2:])}"  # a page names no place of one machine
-            notes[run] += f", with another {other[0].removeprefix('summary.')}" if other else ""
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    """Return True for equal numbers, and if one is missing, as in a run of an earlier version."""
-    return bool(one == other) or pd.isna(one) or pd.isna(other)
-
-
-def _leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
-    """Runs on other samples than the rest with the same settings of the data: another file under the same name.
-
-    Data may be drawn from the seed; where two seeds have the same samples, they are not, and all seeds must agree.
-    """
-    used = runs[(reasons == "") & runs["data_digest"].notna()]
-    keys = [key for key in used.columns if key.startswith(("dataset.", "unlabelled."))]
-    keys += ["evaluation.validation_share"] if "evaluation.validation_share" in used else []
-    if "n_clients" in used:
-        keys.append("n_clients")  # some data are drawn client by client
-    if used.empty:
-        return
-    for _, same in used.groupby([exact_texts(used[key]) for key in keys] or (lambda _: 0), sort=False):
-        shared = same.groupby("data_digest")["seed"].nunique().max() > 1
-        for _, group in [(None, same)] if shared else same.groupby("seed", sort=False):
-            counts = group["data_digest"].value_counts()
-            if len(counts) < 2:
-                continue
-            usual = min(counts[counts == counts.max()].index)
-            for run in group.index[group["data_digest"] != usual]:
-                reasons[run] = "other data"
-                notes[run] = f"samples {group['data_digest'][run]}; {counts.max()} runs of this data have {usual}"
 
 
 def _check_alike(used: pd.DataFrame, tuned: Sequence[str]) -> None:

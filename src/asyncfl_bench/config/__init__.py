@@ -10,10 +10,10 @@ from .settings import (
     OBSERVERS,
     ORIGINS,
     PARTS,
-    RESULTS_VERSION,
     Settings,
     fill_in_precision,
     identity_of_tree,
+    results_version_of,
 )
 
 __all__ = [
@@ -22,7 +22,6 @@ __all__ = [
     "OBSERVERS",
     "ORIGINS",
     "PARTS",
-    "RESULTS_VERSION",
     "Settings",
     "check_settings",
     "compose",
@@ -30,4 +29,5 @@ __all__ = [
     "identity_in",
     "identity_of_tree",
     "options",
+    "results_version_of",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..errors import check, is_built_in
+from ..errors import PACKAGE, check, is_built_in
 from ..files import cache_folder
 from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
 from ..types import Facts
@@ -24,6 +24,11 @@ DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
 # 3: the Dirichlet split is exchangeable over clients
 RESULTS_VERSION = 3
+# class of a rule -> the version since its numbers alone changed
+RULE_VERSIONS = {
+    f"{PACKAGE}.algorithms.fedac.FedAc": 4,
+    f"{PACKAGE}.algorithms.port.Port": 4,
+}
 PARTS = (
     "dataset",
     "heterogeneity",
@@ -203,6 +208,10 @@ class Settings:
         return identity_of_tree(self.tree, self.digests)
 
     @property
+    def results_version(self) -> int:
+        return results_version_of(self.tree["algorithm"]["_target_"])
+
+    @property
     def experiment(self) -> str:
         """The same without the seed: runs of one experiment may be averaged."""
         return identity_of_tree({**self.tree, "seed": None}, self.digests)
@@ -238,6 +247,11 @@ class Settings:
     def data_dir(self) -> Path:
         given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
         return Path(given).expanduser() if given else cache_folder() / "data"
+
+
+def results_version_of(rule: object) -> int:
+    """Return the results version of the runs of a rule, the class that the config names as ``algorithm._target_``."""
+    return max(RESULTS_VERSION, RULE_VERSIONS.get(str(rule), 0))
 
 
 def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:

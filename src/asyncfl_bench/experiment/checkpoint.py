@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import OBSERVERS, RESULTS_VERSION, Settings
+from ..config import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
 from ..files import atomic_write, read_tensors, remove_leftovers, say
@@ -109,7 +109,7 @@ class Checkpoints:
             say(f"saving {what}")
         with parts.stop.waits_for(what):
             self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
-            write_checkpoint(path, self._settings.identity, state)
+            write_checkpoint(path, self._settings.identity, state, self._settings.results_version)
 
     def _observers_state(self) -> dict[str, dict]:
         settings = self._settings.tree[OBSERVERS]
@@ -136,7 +136,8 @@ class Checkpoints:
                 raise BenchError(f"{place.path}: {record.note}")
             if earlier is None and not has_checkpoint(path):
                 return None
-            state, remarks = read_checkpoint(path, identity, place.metrics.count_whole_lines())
+            lines = place.metrics.count_whole_lines()
+            state, remarks = read_checkpoint(path, identity, lines, self._settings.results_version)
             self._check(state)
             self._load(state, path)
             began = state.get("code", {})
@@ -195,12 +196,15 @@ class Checkpoints:
             ) from None
 
 
-def write_checkpoint(path: Path, identity: str, state: dict) -> None:
-    """Write ``state`` (plain containers and tensors). The previous file is kept as ``<name>.previous``."""
+def write_checkpoint(path: Path, identity: str, state: dict, version: int = 0) -> None:
+    """Write ``state`` (plain containers and tensors). The previous file is kept as ``<name>.previous``.
+
+    version  results version of the run
+    """
     import torch
 
     remove_leftovers(path)
-    content = {"format": FORMAT, "results_version": RESULTS_VERSION, "identity": identity, "state": state}
+    content = {"format": FORMAT, "results_version": version, "identity": identity, "state": state}
     try:
         with atomic_write(path, previous=previous_path(path)) as file:
             torch.save(content, file)
@@ -217,10 +221,11 @@ def previous_path(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
 
 
-def read_checkpoint(path: Path, identity: str, lines: float = math.inf) -> tuple[dict, list[str]]:
+def read_checkpoint(path: Path, identity: str, lines: float = math.inf, version: int = 0) -> tuple[dict, list[str]]:
     """Return (state, remarks) from ``path``, or from the previous file. The remarks describe unusable files.
 
-    lines  sound lines of metrics.jsonl: a checkpoint written after more of them cannot be resumed from
+    lines    sound lines of metrics.jsonl: a checkpoint written after more of them cannot be resumed from
+    version  results version of the run
     Raises BenchError when neither can be used.
     """
     remarks: list[str] = []
@@ -228,7 +233,7 @@ def read_checkpoint(path: Path, identity: str, lines: float = math.inf) -> tuple
         if not candidate.exists():
             continue
         try:
-            return _read_one(candidate, identity, lines), remarks
+            return _read_one(candidate, identity, lines, version), remarks
         except DamagedState:
             raise
         except BenchError as error:
@@ -236,7 +241,7 @@ def read_checkpoint(path: Path, identity: str, lines: float = math.inf) -> tuple
     raise BenchError("; ".join(remarks) or f"{path}: there is no checkpoint to resume from")
 
 
-def _read_one(path: Path, identity: str, lines: float) -> dict:
+def _read_one(path: Path, identity: str, lines: float, version: int) -> dict:
     try:
         saved = read_tensors(path, mapped=True)
     except (OSError, ValueError) as error:
@@ -248,7 +253,7 @@ def _read_one(path: Path, identity: str, lines: float) -> dict:
         raise BenchError(f"{path}: not a checkpoint of this program")
     if saved.get("identity") != identity:
         raise BenchError(f"{path}: belongs to run {saved.get('identity')}, not to {identity}: its settings differ")
-    if saved.get("results_version") != RESULTS_VERSION:
+    if saved.get("results_version") != version:
         raise BenchError(f"{path}: made by a version of this program that computes other numbers")
     state = saved.get("state")
     state = state if isinstance(state, dict) else {}

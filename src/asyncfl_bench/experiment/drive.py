@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..algorithms.distillation import Distilled
-from ..config import OBSERVERS, RESULTS_VERSION, Settings
+from ..config import OBSERVERS, Settings
 from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
@@ -137,7 +137,7 @@ class Run:
             "name": settings.name,
             "identity": settings.identity,
             "experiment": settings.experiment,
-            "results_version": RESULTS_VERSION,
+            "results_version": settings.results_version,
             "algorithm": settings.choices.get("algorithm"),
             "dataset": settings.choices.get("dataset"),
             **({"label": settings.label} if settings.label else {}),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import OBSERVERS, RESULTS_VERSION, Settings
+from ..config import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
@@ -169,7 +169,7 @@ def _is_complete(summary: dict, settings: Settings, or_diverged: bool) -> bool:
     return (
         summary.get("exit_status") in ("ok", "diverged")[: 1 + or_diverged]
         and summary.get("identity") == settings.identity
-        and summary.get("results_version") == RESULTS_VERSION
+        and summary.get("results_version") == settings.results_version
         and set(summary) >= REQUIRED
         and (summary["exit_status"] == "diverged" or _has_numbers(summary))
         and has_diagnostics(summary.get("diagnostics"), settings.tree["diagnostics"])

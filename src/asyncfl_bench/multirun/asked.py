@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import Settings
 from ..errors import ConfigError
 from ..tracking.archive import archive_folders
 from ..tracking.records import MEASURED
@@ -100,13 +100,15 @@ class AskedRuns:
 
     def _check_versions(self) -> None:
         """Raise ConfigError if runs of these experiments were made by another results version."""
-        names, folder_names = set(self.jobs(0)), {one.root.archive_dir for one in self.settings}
+        current = {one.experiment: one.results_version for one in self.settings}
+        folder_names = {one.root.archive_dir for one in self.settings}
         archives = {place for name in folder_names for place in archive_folders(name)}
         folders = {"output_dir": self.outputs, "archive_dir": sorted(archives)}
         for key, places in folders.items():
-            past = [one for one in finished_in(places, MEASURED) if one.summary.get("experiment") in names]
-            if other := [one for one in past if one.summary.get("results_version") != RESULTS_VERSION]:
-                versions = ", ".join(sorted({str(one.summary.get("results_version")) for one in other}))
+            past = [one.summary for one in finished_in(places, MEASURED) if one.summary.get("experiment") in current]
+            if other := [one for one in past if one.get("results_version") != current[one["experiment"]]]:
+                versions = ", ".join(sorted({str(one.get("results_version")) for one in other}))
+                now = ", ".join(sorted({str(current[one["experiment"]]) for one in other}))
                 what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
                 how = "looks cannot mix them; choose another folder, or move them away"
-                raise ConfigError(key, places[0], f"{what}, and this is {RESULTS_VERSION}: {how}")
+                raise ConfigError(key, places[0], f"{what}, and this is {now}: {how}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import RESULTS_VERSION, Settings
+from ..config import Settings
 from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
@@ -164,11 +164,13 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
 
     known = [job.settings for job in jobs if job.settings is not None]
     outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
-    past = [one for one in finished_in(outputs, MEASURED) if one.summary.get("results_version") == RESULTS_VERSION]
+    past = finished_in(outputs, MEASURED)
     wanted = {one.identity for one in known}
     asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]
     records = {place: read_directory(place) for place in asked}
-    found = {one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED}
+    found = {
+        one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED and one.is_current
+    }
     for name in {one.root.archive_dir for one in known}:
         for folder in reversed(archive_folders(name)):  # the nearest one counts
             found |= archives_by_identity(folder, wanted)

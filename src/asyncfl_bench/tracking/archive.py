@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from ..config import RESULTS_VERSION
 from ..config.places import checkout_directory
 from ..errors import BenchError, InputError, first_line
 from ..files import atomic_write, check_unpacked_size, open_regular, parse_json, say
@@ -140,7 +139,7 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
         for archive in find_runs([Path(folder)])[1]:
             for identity in _finished_identities(archive):
                 asked = (wanted is None or identity in wanted) and identity not in found
-                if asked and measured_run(archive, identity) is not None:
+                if asked and (record := measured_run(archive, identity)) is not None and record.is_current:
                     found[identity] = archive
     return found
 
@@ -267,11 +266,11 @@ def _finished_identities(path: Path) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def _read_finished_identities(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
     try:
-        rows = _read_table(path, {"identity", "status", "results_version"}.__contains__).to_pylist()
+        rows = _read_table(path, {"identity", "status"}.__contains__).to_pylist()
     except InputError as error:
         say(f"left out, {error}")
         return ()
-    return tuple(r["identity"] for r in rows if r["status"] in MEASURED and r["results_version"] == RESULTS_VERSION)
+    return tuple(row["identity"] for row in rows if row["status"] in MEASURED)
 
 
 def _file_stamp(path: Path) -> tuple[int, int]:

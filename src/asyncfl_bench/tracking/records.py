@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree
+from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree, results_version_of
 from ..config.code import UNKNOWN, is_own_class
 from ..errors import BenchError, first_line
 from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
@@ -63,6 +63,12 @@ class Record:
     @property
     def results_version(self) -> object:
         return self.summary.get("results_version")
+
+    @property
+    def is_current(self) -> bool:
+        """Return True if the rule of the run still gives the numbers of its results version."""
+        rule = self.config.get("algorithm")
+        return self.results_version == results_version_of(rule.get("_target_") if isinstance(rule, dict) else None)
 
 
 def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
