@@ -17,10 +17,12 @@ from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.config import options
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.data.base import Data, Scale
+from asyncfl_bench.experiment import machine
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import PLACES, PRECISIONS, CacheConfig, Storage
@@ -98,6 +100,20 @@ def test_samples_crops_stacked_models_and_evaluation_are_on_the_gpu(model):
         assert task.flat.stack.gradient(w_d.repeat(p, 1), x, y, weight_pb, out_pd).device.type == "cuda"
         assert task.flat.gradient(w_d, x[0], y[0], out_pd[0]).device.type == "cuda"
         assert set(task.evaluate(w_d)) == {"test/accuracy", "test/loss", "validation/accuracy", "validation/loss"}
+
+
+def test_evaluation_takes_512_samples_at_once_and_empty_memory_is_not_filled(monkeypatch):
+    x, y, sizes = np.zeros((600, 4), np.float32), np.arange(600) % 3, []
+    data = Data(x, y, x, y, 3)
+    with fake_gpu():
+        machine.make_deterministic("cuda")
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        task = Task(data, [np.arange(600)], FlatModel(Softmax(ModelConfig()).build((4,), 3, 0)), "cuda")
+        logits = task.flat.logits
+        monkeypatch.setattr(task.flat, "logits", lambda w_d, x: (sizes.append(len(x)), logits(w_d, x))[1])
+        task.evaluate(task.flat.initial_d())
+    assert sizes == [512, 88] and torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_statistics_of_batch_normalisation_and_recurrent_layers_are_on_the_gpu():
