@@ -14,10 +14,11 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.common.sums import RunningSum
-from asyncfl_bench.config import options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
@@ -76,6 +77,56 @@ def test_a_run_stays_on_its_device_and_so_does_one_that_is_resumed(case):
     assert longer.ok and longer.summary["used"]["server_iterations"] == 3
     rows = [json.loads(row) for row in (longer.directory / "metrics.jsonl").read_text().splitlines()]
     assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+
+
+BUFFERED = of_rule("fedbuff")
+WAITING = {name: of_rule(name) for name in options("algorithm")} | {
+    "gas, clipped": [*of_rule("gas"), "algorithm.server_clip=1"],
+    "minibatch_sfl, clipped": [*of_rule("minibatch_sfl"), "algorithm.server_clip=1"],
+    "fedbuff, one after another": [*BUFFERED, "client.logit_adjustment=1", "executor=sequential"],
+    "fedbuff, step sizes of clients": [*BUFFERED, "client.logit_adjustment=1", "client.lr_decay=0.9"],
+    "fedbuff, convolutions": [*BUFFERED, "model=cnn", "model.hidden=4", "client.clip=1"],
+    "ace, rounded": VARIANTS["ace, rounded"],
+}
+WAITS_IN_A_STEP = ("asyncfeded", "fedecho", "gas, clipped", "minibatch_sfl, clipped")
+
+
+@pytest.mark.parametrize("case", WAITING)
+def test_the_host_waits_at_most_once_in_a_server_step_and_at_no_other_arrival(case):
+    with fake_gpu() as driver:
+        parts = build_run(compose([*RUN[:5], "budget.server_iterations=99", *WAITING[case]]))
+        counters, changes = parts.simulation.counters, 0
+        for _ in range(30):
+            before = counters.iteration + counters.server_steps
+            driver.waits.clear()
+            assert parts.simulation.step() is None
+            changed = counters.iteration + counters.server_steps > before
+            assert driver.waits.total() <= (changed and case in WAITS_IN_A_STEP), driver.waits
+            changes += changed
+    assert changes > 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: float(x.sum()),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.new_tensor([1.0, 2.0]),
+        lambda x: x[[0, 1]],
+        lambda x: x.copy_(torch.zeros(3)),
+    ],
+)
+def test_the_fake_driver_sees_every_wait(read):
+    with fake_gpu() as driver:
+        x = torch.ones(3, device="cuda")
+        x.add_(1).copy_(torch.zeros(3), non_blocking=True)
+        assert not driver.waits
+        read(x)
+    assert driver.waits.total() == 1
 
 
 def task_on_gpu(model):

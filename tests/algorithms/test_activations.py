@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench.algorithms.common.activations import (
     ActivationStatistics,
@@ -141,6 +142,20 @@ def test_a_covariance_without_a_factor_gets_more_on_its_diagonal_and_one_that_is
     assert statistics.sample({0: 2}, torch.Generator())[0].isfinite().all()
     statistics.spread_c[0, 1, 1] = float("inf")
     assert statistics.sample({0: 2}, torch.Generator())[0].isnan().all()
+
+
+def test_draws_of_all_classes_read_the_device_once(monkeypatch):
+    class Reads(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero)
+            return func(*args, **(kwargs or {}))
+
+    statistics = merged(*some_rows(), [np.arange(200)])
+    lists, tolist = [], torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: (lists.append(tensor), tolist(tensor))[1])
+    with Reads():
+        statistics.sample({0: 3, 1: 4, 2: 5}, torch.Generator())
+    assert len(lists) == 1
 
 
 def buffer(counts):
