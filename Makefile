@@ -1,5 +1,8 @@
 # Everything a person types, each with one line. `make help` lists them.
-PYTHON ?= python3
+FITS := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+# the first one of these versions; PYTHON=/path/to/python names another
+PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
+	$$name -c '$(FITS)' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 # with PyTorch for CPUs alone: INSTALLER="uv pip install --torch-backend=cpu --python .venv/bin/python"
@@ -15,6 +18,7 @@ crash bench peers golden: export WANDB_MODE := disabled
 
 $(STAMP): pyproject.toml
 	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1 GB"
+	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; make PYTHON=/path/to/python names one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
 	$(INSTALLER) -e .

@@ -8,9 +8,12 @@ the driver's threads (the parameters themselves, after a true forward pass), and
 from __future__ import annotations
 
 import os
+import traceback
 import warnings
 import zipfile
+from collections import Counter
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -40,7 +43,7 @@ CHOSEN = {
 
 @contextmanager
 def fake_gpu():
-    """Within it, device `cuda` is there. Tensors made outside count as tensors of the CPU."""
+    """Within it, device `cuda` is there. Tensors made outside count as tensors of the CPU. Yields a ``FakeDriver``."""
     saved: list = []  # a tensor without numbers cannot be written: the file holds the place in this list
 
     def write(content, file) -> None:
@@ -57,12 +60,14 @@ def fake_gpu():
             (machine, "peak_memory", lambda device: 0),
             (machine, "free_memory", lambda device: None),
             (storage, "_pin_memory", lambda rows: rows),
+            (storage, "_pin", lambda tensor: tensor),
             (torch, "Generator", Generator),
             (torch, "save", write),
             (torch, "load", lambda path, **options: on_cpu(saved[int(zipfile.ZipFile(path).read("place"))])),
             (torch.autograd, "grad", _gradients),
             (torch.nn.Module, "to", _moved),
             (FakeTensor, "numpy", _numpy),
+            (FakeTensor, "tolist", lambda tensor: _numpy(tensor.cpu()).tolist()),
             (FakeTensor, "data_ptr", _address),
             # copying a tensor would copy its mode too, with what that holds of torch's memory: a crash some time later
             (FakeTensorMode, "__deepcopy__", lambda mode, memo: mode),
@@ -73,8 +78,7 @@ def fake_gpu():
         stack.callback(machine.make_deterministic, "cpu")
         stack.enter_context(torch.backends.cudnn.flags(enabled=False))  # its recurrent layers want the driver
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        stack.enter_context(_Reads())
-        yield
+        yield stack.enter_context(FakeDriver())
 
 
 def _gradients(loss, of):
@@ -92,11 +96,24 @@ class Generator(CPU_GENERATOR):
         return made
 
 
-class _Reads(TorchDispatchMode):
-    """Answers what is read from tensors, and holds generators against the tensors they fill."""
+class FakeDriver(TorchDispatchMode):
+    """Answers what is read from tensors, and holds generators against the tensors they fill.
+
+    waits  how often the host waited for the device, by the place in the package
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        results = self._compute(func, args, kwargs)
+        if _waits(func, args, kwargs, results):
+            self.waits[_place()] += 1
+        return results
+
+    def _compute(self, func, args, kwargs):
         if (generator := kwargs.get("generator")) is not None:
             device = Generator.device_of.get(generator._cdata, generator.device)
             if device.type != args[0].device.type:
@@ -111,6 +128,34 @@ class _Reads(TorchDispatchMode):
             if func not in READS:
                 raise
             return torch.ones((), dtype=args[0].dtype).numpy().item()
+
+
+def _waits(func, args, kwargs, results) -> bool:
+    """Return True for an operator that returns when the device has done all its work."""
+    name = func.overloadpacket
+    if name is torch.ops.aten._to_copy:
+        return _device_of(args[0]) != _device_of(results) and not kwargs.get("non_blocking")
+    if name is torch.ops.aten.copy_:
+        return _device_of(args[0]) != _device_of(args[1]) and True not in (*args[2:], kwargs.get("non_blocking"))
+    if name is torch.ops.aten.index and not any(one is not None and one.dtype == torch.bool for one in args[1]):
+        return False
+    return (func in READS or func in CHOSEN) and _device_of(args[0]) == "cuda"
+
+
+def _device_of(one) -> str | None:
+    return one.device.type if isinstance(one, torch.Tensor) else None
+
+
+def _place() -> str:
+    """Return file and line of the package that called torch."""
+    return next(
+        (
+            f"{Path(frame.filename).name}:{frame.lineno}"
+            for frame in reversed(traceback.extract_stack())
+            if "asyncfl_bench" in Path(frame.filename).parts
+        ),
+        "elsewhere",
+    )
 
 
 def on_cpu(content):

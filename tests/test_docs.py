@@ -61,6 +61,22 @@ def test_the_set_up_says_its_size_before_pip_shows_its_progress(tmp_path):
     assert re.search(r"^`.* --torch-backend=cpu torch torchvision`\.$", README, re.M)
 
 
+@pytest.mark.parametrize("fitting", ["python3", "python3.12", ""])
+def test_make_looks_for_a_python_that_the_project_takes(fitting, tmp_path):
+    for name in ("make", "sh"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    for name in ("python3", "python3.13", "python3.12"):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {int(name != fitting)}\n")
+        (tmp_path / name).chmod(0o755)
+    command = ["make", "VENV=there", "there/.installed"]
+    shown = subprocess.run([*command, "-n"], cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    assert f"{fitting} -m venv there" in shown.stdout.splitlines() or not fitting
+    if not fitting:
+        ended = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+        assert ended.returncode == 2 and "no Python 3.11 to 3.13 found; make PYTHON=" in ended.stderr
+        assert not (ROOT / "there").exists()
+
+
 def test_the_readme_says_of_the_claims_what_the_board_says():
     pages, lines = read_pages(ROOT / "results"), []
     for paper in claims.papers_with_claims():
@@ -86,7 +102,14 @@ def test_the_readmes_speeds_are_measured_ones():
 def test_the_readme_and_the_citation_say_what_the_project_says():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert (project["requires-python"], project["license"]) == (">=3.11,<3.14", "MIT")
-    assert "You need Python 3.11 to 3.13" in " ".join(README.split()) and "MIT licence" in README
+    install = (ROOT / "docs" / "start" / "install.md").read_text()
+    for text, windows in ((README, "(Windows: WSL)"), (install, "On Windows, use WSL.")):
+        text = " ".join(text.split())
+        assert "You need Linux or macOS" in text and "Python 3.11 to 3.13" in text and windows in text
+    versions = [name.rpartition(" ")[2] for name in project["classifiers"] if name.startswith("Programming Language")]
+    assert versions == ["3.11", "3.12", "3.13"] and "MIT licence" in README
+    systems = {name.rpartition(" ")[2] for name in project["classifiers"] if name.startswith("Operating System")}
+    assert systems == {"MacOS", "Linux"}
     assert set(re.findall(r"\w+", README)) >= set(options("algorithm")), "each rule is named"
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["license"] == "MIT"
 

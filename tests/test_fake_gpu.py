@@ -14,13 +14,16 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.common.sums import RunningSum
-from asyncfl_bench.config import options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.data.base import Data, Scale
+from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment.build import build_run
+from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import Lstm, LstmConfig
-from asyncfl_bench.models.perceptrons import Mlp, MlpConfig
+from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
 from asyncfl_bench.models.task import Task
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import PLACES, PRECISIONS, CacheConfig, Storage
@@ -76,6 +79,56 @@ def test_a_run_stays_on_its_device_and_so_does_one_that_is_resumed(case):
     assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
 
 
+BUFFERED = of_rule("fedbuff")
+WAITING = {name: of_rule(name) for name in options("algorithm")} | {
+    "gas, clipped": [*of_rule("gas"), "algorithm.server_clip=1"],
+    "minibatch_sfl, clipped": [*of_rule("minibatch_sfl"), "algorithm.server_clip=1"],
+    "fedbuff, one after another": [*BUFFERED, "client.logit_adjustment=1", "executor=sequential"],
+    "fedbuff, step sizes of clients": [*BUFFERED, "client.logit_adjustment=1", "client.lr_decay=0.9"],
+    "fedbuff, convolutions": [*BUFFERED, "model=cnn", "model.hidden=4", "client.clip=1"],
+    "ace, rounded": VARIANTS["ace, rounded"],
+}
+WAITS_IN_A_STEP = ("asyncfeded", "fedecho", "gas, clipped", "minibatch_sfl, clipped")
+
+
+@pytest.mark.parametrize("case", WAITING)
+def test_the_host_waits_at_most_once_in_a_server_step_and_at_no_other_arrival(case):
+    with fake_gpu() as driver:
+        parts = build_run(compose([*RUN[:5], "budget.server_iterations=99", *WAITING[case]]))
+        counters, changes = parts.simulation.counters, 0
+        for _ in range(30):
+            before = counters.iteration + counters.server_steps
+            driver.waits.clear()
+            assert parts.simulation.step() is None
+            changed = counters.iteration + counters.server_steps > before
+            assert driver.waits.total() <= (changed and case in WAITS_IN_A_STEP), driver.waits
+            changes += changed
+    assert changes > 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: float(x.sum()),
+        lambda x: bool((x > 0).all()),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x[x > 0],
+        lambda x: x.nonzero(),
+        lambda x: x.new_tensor([1.0, 2.0]),
+        lambda x: x[[0, 1]],
+        lambda x: x.copy_(torch.zeros(3)),
+    ],
+)
+def test_the_fake_driver_sees_every_wait(read):
+    with fake_gpu() as driver:
+        x = torch.ones(3, device="cuda")
+        x.add_(1).copy_(torch.zeros(3), non_blocking=True)
+        assert not driver.waits
+        read(x)
+    assert driver.waits.total() == 1
+
+
 def task_on_gpu(model):
     """Twelve photographs of two clients, with samples held back."""
     rng = np.random.default_rng(0)
@@ -98,6 +151,20 @@ def test_samples_crops_stacked_models_and_evaluation_are_on_the_gpu(model):
         assert task.flat.stack.gradient(w_d.repeat(p, 1), x, y, weight_pb, out_pd).device.type == "cuda"
         assert task.flat.gradient(w_d, x[0], y[0], out_pd[0]).device.type == "cuda"
         assert set(task.evaluate(w_d)) == {"test/accuracy", "test/loss", "validation/accuracy", "validation/loss"}
+
+
+def test_evaluation_takes_512_samples_at_once_and_empty_memory_is_not_filled(monkeypatch):
+    x, y, sizes = np.zeros((600, 4), np.float32), np.arange(600) % 3, []
+    data = Data(x, y, x, y, 3)
+    with fake_gpu():
+        machine.make_deterministic("cuda")
+        assert torch.are_deterministic_algorithms_enabled()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+        task = Task(data, [np.arange(600)], FlatModel(Softmax(ModelConfig()).build((4,), 3, 0)), "cuda")
+        logits = task.flat.logits
+        monkeypatch.setattr(task.flat, "logits", lambda w_d, x: (sizes.append(len(x)), logits(w_d, x))[1])
+        task.evaluate(task.flat.initial_d())
+    assert sizes == [512, 88] and torch.utils.deterministic.fill_uninitialized_memory
 
 
 def test_statistics_of_batch_normalisation_and_recurrent_layers_are_on_the_gpu():

@@ -9,6 +9,7 @@ import math
 import os
 import tempfile
 import weakref
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +19,7 @@ from .ranges import CheckedSettings, one_of
 from .stateful import Stateful
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
     from .randomness import Stream
@@ -99,6 +101,20 @@ def describe_size(count: float) -> str:
     """Return a number of bytes as text: ``1.5 MiB``."""
     unit, name = next((u, n) for u, n in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")) if count >= u or u == 2**10)
     return f"{count / unit:.1f} {name}"
+
+
+def send(numbers: np.ndarray | Sequence[float], device: torch.device) -> torch.Tensor:
+    """Return the numbers on the device. A GPU may still have work to do: the host does not wait for it."""
+    import numpy as np
+    import torch
+
+    tensor = torch.from_numpy(np.ascontiguousarray(numbers))
+    # torch uses pinned memory again when the copy out of it has ended
+    return _pin(tensor).to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+def _pin(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.pin_memory()
 
 
 def _create_mapped_file(shape: tuple[int, int], dtype: torch.dtype, folder: Path | None) -> torch.Tensor:

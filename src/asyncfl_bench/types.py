@@ -74,7 +74,7 @@ class Delivery:
     base_d      (d,) the model the work started from, where the executor keeps it (Needs.base)
     outputs_uc  (u, C) logits of the local model on the server's own samples, where the rule asks for them
     along_d     (d,) the second vector of an upload, where the rule asks for one
-    activations (B, *cut) of a mini-batch, and its labels (B,), at the end of a stage that is not the last
+    activations (B, *cut) of a mini-batch, and its labels (B,) on the CPU, at the end of a stage that is not the last
     """
 
     vector_d: torch.Tensor | None = None
@@ -129,7 +129,7 @@ class Message:
     staleness       server iterations since, >= 0
     samples         training samples the client holds
     activations     (B, *cut) without a graph; lent: a rule copies what it keeps beyond its answer
-    labels          (B,) int64; lent
+    labels          (B,) int64 on the CPU, where the server reads them without waiting for a GPU; lent
     delay           virtual time since the task was dispatched
     """
 
@@ -197,7 +197,8 @@ class ServerPart(Protocol):
     activation: tuple[int, ...]
 
     def gradient(self, s_d: torch.Tensor, a: torch.Tensor, y: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
-        """Writes the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; returns that loss."""
+        """Writes the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; returns that loss.
+        y (B,) may be on the CPU, here and in ``answer``."""
         ...
 
     def answer(

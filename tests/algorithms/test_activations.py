@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench.algorithms.common.activations import (
     ActivationStatistics,
@@ -122,25 +123,39 @@ def test_a_kept_ridge_comes_to_a_third_of_the_merges_where_weights_grow_linearly
 def test_drawn_rows_have_the_mean_and_covariance_of_their_class(form):
     rows, weights, labels = some_rows()
     statistics = merged(rows, weights, labels, [np.arange(200)], form, ridge=0.25)
-    drawn = statistics.sample(1, 100_000, torch.Generator().manual_seed(0))
+    drawn = statistics.sample({1: 100_000}, torch.Generator().manual_seed(0))[0]
     spread = statistics.spread_c[1]
     expected = (spread if form == "full" else torch.diag(spread)) + 0.25 * torch.eye(WIDTH)
     scale = float(expected.diagonal().max())
     np.testing.assert_allclose(drawn.mean(dim=0), statistics.mean_ca[1], atol=5 * math.sqrt(scale / 100_000))
     np.testing.assert_allclose(np.cov(drawn.T), expected, atol=5 * scale * math.sqrt(2 / 100_000))
-    again = statistics.sample(1, 100_000, torch.Generator().manual_seed(0))
+    again = statistics.sample({1: 100_000}, torch.Generator().manual_seed(0))[0]
     assert torch.equal(drawn, again)
 
 
 def test_a_covariance_without_a_factor_gets_more_on_its_diagonal_and_one_that_is_not_finite_gives_nan():
     statistics = ActivationStatistics(1, 3, ridge=0.0, like=DOUBLE)
     statistics.merge(torch.ones(1, 3, dtype=torch.double), torch.ones(1), torch.zeros(1, dtype=torch.long))
-    drawn = statistics.sample(0, 10_000, torch.Generator().manual_seed(0))
+    drawn = statistics.sample({0: 10_000}, torch.Generator().manual_seed(0))[0]
     assert float(drawn.std()) == pytest.approx(1e-3, rel=0.05)
     statistics.spread_c.fill_(-1.0)
-    assert statistics.sample(0, 2, torch.Generator()).isfinite().all()
+    assert statistics.sample({0: 2}, torch.Generator())[0].isfinite().all()
     statistics.spread_c[0, 1, 1] = float("inf")
-    assert statistics.sample(0, 2, torch.Generator()).isnan().all()
+    assert statistics.sample({0: 2}, torch.Generator())[0].isnan().all()
+
+
+def test_draws_of_all_classes_read_the_device_once(monkeypatch):
+    class Reads(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            assert func.overloadpacket not in (torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero)
+            return func(*args, **(kwargs or {}))
+
+    statistics = merged(*some_rows(), [np.arange(200)])
+    lists, tolist = [], torch.Tensor.tolist
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: (lists.append(tensor), tolist(tensor))[1])
+    with Reads():
+        statistics.sample({0: 3, 1: 4, 2: 5}, torch.Generator())
+    assert len(lists) == 1
 
 
 def buffer(counts):
@@ -189,7 +204,7 @@ def test_what_is_saved_goes_on_bit_for_bit():
     for statistics in (going, later):
         statistics.merge(rows[100:], weights[100:], labels[100:])
     assert going.weight_c == later.weight_c and torch.equal(going.spread_c, later.spread_c)
-    draws = [statistics.sample(0, 3, torch.Generator().manual_seed(2)) for statistics in (going, later)]
+    draws = [statistics.sample({0: 3}, torch.Generator().manual_seed(2))[0] for statistics in (going, later)]
     assert torch.equal(*draws)
 
 

@@ -11,6 +11,7 @@ from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.common.caches import make_cache
+from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync, FedStaleAsyncConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
 from asyncfl_bench.randomness import Streams
@@ -160,3 +161,18 @@ def test_the_first_round_of_ace_is_rounded_too():
     torch.testing.assert_close(step, sum(rule.cache.stored_vector(c) for c in range(20)), rtol=1e-5, atol=1e-4)
     plain = -fed("ace", "fp32", iterations=20).model_d / (1e-3 / 20)
     assert 0.1 < (step - plain).abs().max() < 20 * 400 / 127
+
+
+def test_a_gpus_whole_vectors_give_the_bits_of_a_cpus_parts():
+    lengths = (700, 1, 300)
+    parts, whole = (cache_of("int8", lengths=lengths) for _ in range(2))
+    whole._tensor_d = whole._tensor_of_each_place()
+    sums = [RunningSum(torch.zeros(1001)) for _ in range(2)]
+    sums[1]._wide_d = None
+    drawn = torch.Generator().manual_seed(0)
+    for count in range(20):
+        vector = torch.randn(1001, generator=drawn) * 10.0 ** (count % 7 - 3)
+        for cache, total in zip((parts, whole), sums, strict=True):
+            cache.replace(count % 3, vector, total)
+        assert torch.equal(parts.stored_vector(count % 3), whole.stored_vector(count % 3))
+        assert torch.equal(sums[0].sum_d, sums[1].sum_d)

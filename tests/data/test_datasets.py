@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 import shutil
 import sys
 import time
@@ -15,10 +16,12 @@ from urllib.error import URLError
 
 import numpy as np
 import pytest
+from tiers import slow
 
-from asyncfl_bench.data import download
-from asyncfl_bench.data.base import Data, DataError
+from asyncfl_bench.data import originals
+from asyncfl_bench.data.base import Data, DataError, MissingData, channels_first
 from asyncfl_bench.data.datasets import (
+    KNOWN,
     Arrays,
     ArraysConfig,
     Digits,
@@ -218,10 +221,10 @@ def assert_without_valid(data, made):
 def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     made, directory = original_cinic10(tmp_path / "made"), tmp_path / "data"
     packed = Path(shutil.make_archive(str(directory / "CINIC-10"), "gztar", tmp_path / "made"))
-    monkeypatch.setattr(download, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
+    monkeypatch.setattr(originals, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
     with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
         load_images(directory, "cinic10", download=True)  # another content than the published archive's
-    monkeypatch.setattr(download, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
+    monkeypatch.setattr(originals, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
     (directory / ".CINIC-10.part" / "train" / "cat").mkdir(parents=True)  # left by a process that was killed
     (directory / ".CINIC-10.part" / "train" / "cat" / "broken.png").touch()
     assert_without_valid(load_images(directory, "cinic10", download=True), made)
@@ -283,6 +286,51 @@ def test_a_damaged_folder_of_cinic10_ends_a_run_and_its_plan_with_one_line(damag
     assert not list(tmp_path.rglob("*.npz")) and not list(tmp_path.rglob("metrics.jsonl"))
 
 
+def write_torchvision(folder, name, arrays):
+    """The arrays in the files that torchvision leaves: bytes behind a header, or pickles of rows of pixels."""
+    raw = folder / KNOWN[name].folder
+    raw.mkdir(parents=True)
+    for split, prefix in (("train", "train"), ("test", "t10k")):
+        x, y = arrays[f"x_{split}"], arrays[f"y_{split}"]
+        if not KNOWN[name].has_colors:
+            for kind, array in ((f"images-idx{x.ndim}", x), ("labels-idx1", y.astype(np.uint8))):
+                header = np.array([0x800 + array.ndim, *array.shape], ">i4").tobytes()
+                (raw / f"{prefix}-{kind}-ubyte").write_bytes(header + array.tobytes())
+            continue
+        batches = ["test_batch" if name == "cifar10" else "test"]
+        if split == "train":
+            batches = [f"data_batch_{number}" for number in range(1, 6)] if name == "cifar10" else ["train"]
+        for file, rows in zip(batches, np.array_split(np.arange(len(x)), len(batches)), strict=True):
+            content = {"data": x[rows].transpose(0, 3, 1, 2).reshape(len(rows), -1)}
+            content |= {"labels" if name == "cifar10" else "fine_labels": y[rows].tolist()}
+            (raw / file).write_bytes(pickle.dumps(content))
+        meta = {"label_names": [], "fine_label_names": []}
+        (raw / ("batches.meta" if name == "cifar10" else "meta")).write_bytes(pickle.dumps(meta))
+
+
+@pytest.mark.parametrize("name", ["mnist", *slow("fashion_mnist", "cifar10", "cifar100")])
+def test_folders_of_torchvision_are_read_at_once(name, tmp_path, monkeypatch):
+    import torchvision
+
+    monkeypatch.setattr(torchvision.datasets.cifar, "check_integrity", lambda *arguments: True)
+    arrays = images(KNOWN[name].image)
+    write_torchvision(tmp_path, name, arrays)
+    data = load_images(tmp_path, name)
+    for split, x, y in (("train", data.x_train, data.y_train), ("test", data.x_test, data.y_test)):
+        np.testing.assert_array_equal(x, channels_first(arrays[f"x_{split}"]))
+        np.testing.assert_array_equal(y, arrays[f"y_{split}"])
+    shutil.rmtree(tmp_path / Path(KNOWN[name].folder).parts[0])
+    assert len(load_images(tmp_path, name).x_train) == 12  # from the file that was written
+
+
+def test_a_folder_of_torchvision_that_lacks_files_is_named_with_the_way_out(tmp_path):
+    (tmp_path / "MNIST" / "raw").mkdir(parents=True)
+    said = r"^\S+MNIST/raw: torchvision cannot read MNIST there \(Dataset not found.* dataset.download=true`"
+    with pytest.raises(MissingData, match=said):
+        load_images(tmp_path, "mnist")
+    assert not list(tmp_path.glob("*.npz"))
+
+
 def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     digits = Digits(DigitsConfig(split_seed=3))
@@ -294,7 +342,7 @@ def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):
 
 
 def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
-    monkeypatch.setattr(download, "download_arrays", None)
+    monkeypatch.setattr(originals, "read_originals", None)
     with pytest.raises(DataError, match=r"^CIFAR10 is missing\. Looked for .*cifar10.npz .* dataset.download=true"):
         load_images(tmp_path, "cifar10")
 

@@ -94,7 +94,6 @@ REFUSED = {
     "a read": (Reads(8, CLASSES), "reads a number"),
     "a number of Python": (Counts(8, CLASSES), "a replay differs from its operators"),
     "a draw": (nn.Sequential(nn.Dropout(0.5), nn.Linear(8, CLASSES)), "draws random numbers"),
-    "statistics": (nn.Sequential(nn.BatchNorm1d(8), nn.Linear(8, CLASSES)), "reads a number"),
 }
 
 

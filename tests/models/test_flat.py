@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from tiers import slow
@@ -151,6 +153,20 @@ def test_statistics_move_in_training_only_and_come_back():
     assert not torch.equal(flat_model.logits(w_d, x), before)
     flat_model.load_statistics(moved_b)
     assert torch.equal(flat_model.statistics(), moved_b) and torch.equal(flat_model.logits(w_d, x), before)
+
+
+def test_statistics_are_torchs_plain_mean_over_batches_since_the_last_reset():
+    module = torch.nn.Sequential(torch.nn.BatchNorm1d(6, momentum=None), torch.nn.Linear(6, 4))
+    flat_model, plain = FlatModel(copy.deepcopy(module)), module
+    w_d, out_d = flat_model.initial_d(), torch.empty(flat_model.d)
+    x, y = torch.randn(7, 5, 6, generator=torch.Generator().manual_seed(0)), torch.arange(5) % 4
+    for _ in range(2):
+        flat_model.reset_statistics()
+        plain[0].reset_running_stats()
+        for rows in x:
+            flat_model.gradient(w_d, rows, y, out_d)
+            plain(rows)
+            assert torch.equal(flat_model.statistics(), torch.cat([plain[0].running_mean, plain[0].running_var]))
 
 
 def test_a_model_without_batch_norm_has_no_statistics():

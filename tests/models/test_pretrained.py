@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from fake_graph import CaptureRefused, FakeGraphs, use_fake_graphs
 
 from asyncfl_bench import run
 from asyncfl_bench.data.base import DataError
@@ -106,6 +107,37 @@ def test_texts_become_the_ids_of_the_encoders_own_tokenizer(folder, tmp_path):
     assert all(list(row).count(3) == 2 for row in pairs.x_train)  # an end for each of the two
 
 
+def test_an_encoder_that_stops_reading_gives_the_same_and_is_captured_with_its_adapters(folder):
+    network, texts = built(folder, lora_rank=2), [[2, 5, 7, 3, 0, 0], [2, 6, 3, 0, 0, 0], [2, 5, 5, 5, 5, 3]]
+    x, y = torch.tensor(texts, dtype=torch.int32), torch.tensor([0, 1, 1])
+    expected = network(x)
+    flat = FlatModel(network)
+    w_d, out_d, found_d = flat.initial_d(), torch.empty(flat.d), torch.empty(flat.d)
+    with pytest.raises(CaptureRefused, match="reads a number"):
+        FakeGraphs().capture(lambda: flat.gradient(w_d, x, y, out_d))
+    network.stop_reading(x[:1])
+    torch.testing.assert_close(network(x), expected, rtol=1e-5, atol=1e-6)
+    assert not flat.clone_for_thread().module.reads
+    graph = FakeGraphs().capture(lambda: flat.gradient(w_d, x, y, found_d))
+    x.copy_(x.flip(0))
+    flat.gradient(w_d, x, y, out_d)
+    graph.replay()
+    assert torch.equal(found_d, out_d)
+
+
+def test_an_encoder_that_takes_no_other_mask_goes_on_reading(folder):
+    def refuses(**inputs):
+        if inputs["attention_mask"].ndim != 2:
+            raise ValueError("Wrong shape for attention_mask")
+        return body(**inputs)
+
+    network, x = built(folder), torch.tensor([[2, 5, 3, 0]], dtype=torch.int32)
+    body, network.body.forward = network.body.forward, refuses
+    expected = network(x)
+    network.stop_reading(x)
+    assert network.reads and torch.equal(network(x), expected)
+
+
 def test_adapters_change_nothing_at_first_and_are_all_that_is_trained(folder):
     plain, adapted = FlatModel(built(folder)), FlatModel(built(folder, lora_rank=2))
     # queries and values, 16 -> 2 -> 16, and the linear layer
@@ -136,6 +168,19 @@ def test_runs_learn_and_threads_give_the_bits_of_one_after_another(folder, tmp_p
     assert result.summary["executor"] == "threads"
     assert all(torch.equal(weights[name], sequential[name]) for name in (*weights, *sequential))
     assert result.summary["final"]["test/accuracy"] > 0.8
+
+
+def test_a_run_with_adapters_has_graphs_of_few_lengths_and_the_same_to_rounding(folder, tmp_path, monkeypatch):
+    write(tmp_path)
+    words = ["dataset=sst2", "model=bert", f"model.path={folder}", "model.lora_rank=2", f"data_dir={tmp_path}"]
+    words += ["algorithm=fedbuff", "algorithm.buffer_size=2", "client.batch_size=8", "client.local_steps=3"]
+    _, expected = finished(*words, "executor=sequential")
+    graphs = FakeGraphs()
+    use_fake_graphs(monkeypatch, graphs)
+    _, found = finished(*words, "executor=graph", "output_dir=graphs")
+    assert len(graphs.captured) == 1 and graphs.replays > 20
+    for name, value in expected.items():
+        torch.testing.assert_close(value, found[name], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from asyncfl_bench.models.convolutional import Cnn, CnnConfig, LeNet5, LeNet5Con
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
-from asyncfl_bench.models.task import Task, build_task
+from asyncfl_bench.models.task import Task, build_task, text_lengths
 from asyncfl_bench.randomness import Streams
 
 SCALE = Scale((0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
@@ -286,3 +286,8 @@ def test_models_that_read_to_the_last_token_or_no_tokens_refuse_padded_texts():
     with pytest.raises(ConfigError, match=r"^model=mlp: needs numbers, .*; model=fasttext takes them"):
         build_task(Padded(), Natural(SplitConfig()), Mlp(MlpConfig()), **words)
     assert build_task(Padded(), Natural(SplitConfig()), FastText(FastTextConfig()), **words).flat.embedding is not None
+
+
+def test_the_length_of_a_text_is_the_place_of_its_last_token():
+    texts = np.array([[5, 0, 6, 0], [5, 5, 5, 5], [0, 0, 0, 0], [7, 0, 0, 0]])
+    assert text_lengths(texts, padding=0).tolist() == [3, 4, 0, 1]

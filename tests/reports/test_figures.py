@@ -10,10 +10,19 @@ import pytest
 
 from asyncfl_bench.analysis import names
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.blocks.figures import Forest, HeatMap, Line, Panel, forest_panels, heat_maps, line_panels
+from asyncfl_bench.reports.blocks.figures import (
+    Forest,
+    HeatMap,
+    Line,
+    Panel,
+    forest_panels,
+    heat_maps,
+    label_maps,
+    line_panels,
+)
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
-from asyncfl_bench.reports.pages.write import Picture, Table, latex_table, markdown_table, write_parts
+from asyncfl_bench.reports.pages.write import Picture, Table, draw_picture, latex_table, markdown_table, write_parts
 
 LOOK = Style("#0072B2", "o")
 
@@ -197,3 +206,13 @@ def test_two_parts_with_one_file_name_are_refused_before_anything_is_removed(tmp
     with pytest.raises(BenchError, match="two parts of the page are called same; give one of its blocks another name"):
         write_parts([Table("same", table, table), Table("same", None, table)], tmp_path)
     assert (tmp_path / "same.csv").exists()
+
+
+def test_no_figure_has_no_panel():
+    nothing = np.full((1, 2), np.nan)
+    assert line_panels([], "x", "y") is line_panels([Panel("", []), Panel("", [line("gone", [])])], "x", "y") is None
+    assert forest_panels([], {}, "points", margin=1.0) is None
+    assert heat_maps([], [], [], "", "", "") is None
+    assert heat_maps([HeatMap("", nothing, nothing)], ["r"], ["1", "2"], "α", "β", "") is None
+    assert label_maps([]) is label_maps([("", np.zeros((0, 3)))]) is None
+    assert draw_picture("a", None, "a") == []

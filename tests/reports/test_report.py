@@ -16,10 +16,11 @@ import pytest
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.reports import assembly
+from asyncfl_bench.reports import assembly, blocks
 from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.reports.own_runs import own_page
+from asyncfl_bench.reports.pages.spec import Measure
 from asyncfl_bench.reports.pages.write import Picture, Table, flatten_parts
 from asyncfl_bench.tracking.runs import load_runs
 
@@ -636,3 +637,31 @@ def test_a_method_is_best_by_a_metric_with_a_direction_alone(tmp_path, metric, d
     lower = best == "ACE"
     assert tables["best"].data["best"].tolist() == [best] and ("(lowest)" in text) == lower
     assert values["ACE"] == pytest.approx(1.01 if lower else 2.01)
+
+
+@pytest.mark.slow
+def test_no_block_draws_a_figure_of_series_that_it_does_not_show(tmp_path):
+    """The series that figures leave out are the only ones with the numbers of a block."""
+    labels = {"label_0": [4, 1, 2, 0], "label_1": [0, 3, 2, 4], "samples": [4] * 4, "client": [0, 1, 2, 3]}
+    clients = labels | {"uploads": [5, 3, 2, 1], "kept": [4, 1, 1, 0], "mean_delay": [1.0, 2.0, 3.0, 9.0]}
+    clients |= {"accuracy": [0.5, 0.4, 0.3, 0.2]}
+    means = {f"{name}_accuracy": 0.3 for name in ("mean", "worst_tenth", "slow_quarter", "fast_quarter")}
+    for beta in (5, 10):
+        write_run(tmp_path, "ace", beta=beta, points=curve(0.9))
+        own = {"clients": clients, "columns": {"own": [1.0, 2.0, 3.0]}, "summary": {"clients": means, "own": 2.0}}
+        write_run(tmp_path, "asgd", beta=beta, points=curve(0.2), **own)
+    tried = [
+        *(blocks.ClientAccuracy(), blocks.KeptUploads(), blocks.Stragglers(), blocks.Averages()),
+        *(blocks.Curves("iteration", "own"), blocks.MetricsOfSeries({"own": "own"}, "own", "own", "## Own")),
+        *(blocks.MeasureBySetting("delay.beta", (Measure("summary.own"),)), blocks.Curves("bytes")),
+    ]
+    for shown, names in (
+        (1, set()),
+        (2, {"clients_heard", "kept_labels", "own_iteration", "own", "against_beta_summary.own"}),
+    ):
+        page = own_page(load_runs(tmp_path), "runs", ["delay.beta"], max_series=shown)
+        assert page.series_in_figures == ["ACE", "vanilla ASGD"][:shown]
+        pictures = [part for block in tried for part in block(page) if isinstance(part, Picture)]
+        assert {part.name for part in pictures} == names | {"clients_split"}
+        assert all(part.figure.axes for part in pictures)
+    assert main([str(tmp_path), "--series", "1", "--out", str(tmp_path / "page")]) == 0

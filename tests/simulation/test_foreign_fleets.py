@@ -86,6 +86,73 @@ class Attack:
         return os.mkdir, ("owned",)
 
 
+def nest(value, kind, levels=60):
+    for _ in range(levels):
+        value = kind((value, value))
+    return value
+
+
+MAPPING = pickle.PROTO + b"\2" + pickle.EMPTY_DICT
+MEMO = MAPPING + pickle.LONG_BINPUT + b"\xff\xff\xff\x7f" + pickle.STOP
+KEY = MAPPING + pickle.dumps(nest(1, tuple), 2)[2:-1] + pickle.EMPTY_DICT + pickle.SETITEM + pickle.STOP
+SESSIONS = {"active": [*range(99)], "inactive": [*range(1, 100)], "finish_time": 99}
+CAN = {"computation": 1, "communication": 1}
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (nest((1,), tuple), "not readable: it has TUPLE1; only lists, mappings, numbers and text are read"),
+        (KEY, "not readable: it has TUPLE2"),
+        (MEMO, "not readable: it has LONG_BINPUT"),
+        (
+            {1: {"computation": nest(1, list), "communication": 1}},
+            r"must be a number > 0, found \[\[\[\.\.\.\], \[\.\.\.\]\], ",
+        ),
+        (
+            {1: {"active": nest(1, list), "inactive": [], "finish_time": 9}},
+            "active must be a list of numbers >= 0, found",
+        ),
+        ({1: {"computation": 10**400, "communication": 1}}, r"computation must be a number > 0, found 1000\d*\.\.\.0+"),
+        ({1: {"computation": 10**9999, "communication": 1}}, "computation must be a number > 0, found a int"),
+        ({1: {"active": [10**400], "inactive": [10**400], "finish_time": 9}}, "active must be a list of numbers >= 0"),
+        ({1: {"active": [1], "inactive": [2], "finish_time": 10**400}}, "finish_time must be a number > 0"),
+        ({10**9999: CAN}, "the name of a client must be .*, found a int"),
+        ({"\ud800": CAN}, "the name of a client must be a whole number or printable text of at most 200 letters"),
+        ({"a\x1b[2J": CAN}, r"the name of a client must be .*, found 'a\\x1b\[2J'"),
+        ({"x" * 201: CAN}, "the name of a client must be .*, found 'xxx"),
+        ({"1": CAN, 1: CAN}, "must have each client once"),
+        ({1: {"messages": "0001-01-01T00:00:00+23:59\twifi"}}, "must have a client with a session"),
+        ({1: {f"key{number}": 1 for number in range(99)}}, "found clients with 'key0', .*, 'key9' and 89 more"),
+        (dict.fromkeys(range(99), SESSIONS), "must have the times of each client, found the same list at many"),
+    ],
+)
+def test_a_file_made_to_harm_is_refused_at_once(content, said, afl_run):
+    Path("fleet").write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
+    answer = afl_run("--import-fleet", "fleet")
+    assert answer.returncode == 2
+    assert re.fullmatch(rf"afl-run: fleet.*{said}.*\n", answer.stderr), answer.stderr[:999]
+    assert os.listdir() == ["fleet"]
+
+
+def test_a_fleet_for_which_memory_lacks_and_a_pipe_are_one_line(afl_run, monkeypatch):
+    def fill_memory(*_, **__):
+        raise MemoryError
+
+    os.mkfifo("pipe")
+    assert re.fullmatch(r"afl-run: --import-fleet=pipe: no such file.*\n", afl_run("--import-fleet", "pipe").stderr)
+    monkeypatch.setattr("asyncfl_bench.simulation.foreign_fleets._number", fill_memory)
+    answer = afl_run("--import-fleet", dump(CAPACITY))
+    assert (answer.returncode, answer.stderr) == (2, "afl-run: fleet: has more clients than fit in memory\n")
+    assert sorted(os.listdir()) == ["fleet", "pipe"]
+
+
+def test_a_name_that_a_spreadsheet_would_compute_is_written_as_text(afl_run):
+    assert afl_run("--import-fleet", dump({"=1+1": CAN, "b": CAN})).returncode == 0
+    assert [row[0] for row in read_rows("fleet.csv")] == ["client", "'=1+1", "b"]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
@@ -239,8 +239,9 @@ class ServerRule(RunAttributes, Stateful, ABC):
         that, so that no model is sent; None: it gets the current model."""
         return None
 
-    def stats(self) -> dict[str, float]:
-        """Cheap numbers about the last server iteration, by metric name."""
+    def stats(self) -> dict[str, Any]:
+        """Cheap numbers about the last server iteration, by metric name. On a GPU 0-d tensors, which nothing waits for
+        until a point is logged."""
         return {}
 
     def vectors(self, n: int) -> int:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import greater_than
 from .asgd import Asgd
 from .base import StepConfig
+from .common.scalars import add_scaled, divide
 from .needs import Needs
+
+if TYPE_CHECKING:
+    from .common.scalars import Scalar
 
 
 @dataclass
@@ -46,16 +50,19 @@ class ClippedAsgd(Asgd):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.clipped = False
+        self.clipped: Scalar = 0.0
 
     def receive(self, upload) -> bool:
+        import torch
+
         clip = self.config.clip
-        norm = 0.0 if clip is None else float(upload.vector_d.norm())
-        self.clipped = clip is not None and norm > clip
-        if clip is None or norm <= clip:
+        if clip is None:
             return super().receive(upload)
-        self.model_d.add_(upload.vector_d, alpha=self.step_size * clip / norm)
+        norm = upload.vector_d.norm().double()
+        self.clipped = (norm > clip).double()
+        factor = torch.where(norm <= clip, self.step_size, divide(self.step_size * clip, norm))
+        add_scaled(self.model_d, upload.vector_d, factor)
         return True
 
-    def stats(self) -> dict[str, float]:
-        return {"rule/clipped": float(self.clipped)}
+    def stats(self) -> dict[str, Scalar]:
+        return {"rule/clipped": self.clipped}

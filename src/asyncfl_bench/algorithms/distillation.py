@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import check
 from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
 from ..stateful import Stateful
+from ..storage import send
 from ..types import Recorder
 from .base import ServerRule
+from .common.scalars import divide
 
 if TYPE_CHECKING:
     import torch
@@ -165,14 +167,15 @@ class Distilled(Recorder, ServerRule):
         return changed
 
     def _distil(self) -> None:
+        import torch
         from torch.nn import functional as F
 
         config, model_d, grad_d = self.settings, self.model_d, self._gradient_d
         if config.max_age is not None:
             self.teacher.drop_reports_before(self.rounds - 1 - config.max_age)  # the step was from version rounds - 1
-        rule_step = float((model_d - self._before_d).norm())
+        rule_step = (model_d - self._before_d).norm()
         self._before_d.copy_(model_d)
-        alphas, entropies, norms = [], [], []
+        numbers: list[torch.Tensor] = []  # entropy, alpha and norm of each mini-batch, read together at the end
         if self.teacher.reports:
             y_uc = self.teacher.mean()
             log_uc = y_uc.log_softmax(dim=1)
@@ -181,36 +184,34 @@ class Distilled(Recorder, ServerRule):
             entropy_u = -(soft_uc * log_uc).sum(dim=1) / math.log(self.server.classes)
             adam = Adam(model_d) if config.optimizer == "adam" else None
             for rows_b in self._batches():
-                entropy = float(entropy_u[rows_b].mean())
+                entropy = entropy_u[rows_b].mean().double()
                 alpha = entropy * config.alpha_max + (1 - entropy) * config.alpha_min
                 soft = alpha / self.server.classes if config.kl_mean == "elements" else alpha
                 target_bc = soft * soft_uc[rows_b] + (1 - alpha) * hard_uc[rows_b]
                 self.server.gradient(model_d, rows_b, target_bc, grad_d)
-                norm = float(grad_d.norm())
-                if config.clip is not None and norm > config.clip:
-                    grad_d.mul_(config.clip / norm)
+                norm = grad_d.norm().double()
+                if config.clip is not None:
+                    grad_d.mul_(torch.where(norm > config.clip, divide(config.clip, norm), 1.0))
                 if adam is None:
                     model_d.add_(grad_d, alpha=-config.rate)
                 else:
                     adam.step(model_d, grad_d, config.rate)
                 self.server_samples += len(rows_b)
-                alphas.append(alpha)
-                entropies.append(entropy)
-                norms.append(norm)
-        clipped = [config.clip is not None and norm > config.clip for norm in norms]
-        distilled_step = float((model_d - self._before_d).norm())
+                numbers += entropy, alpha, norm
+        distilled_step = (model_d - self._before_d).norm()
         self._before_d.copy_(model_d)
+        steps = torch.stack([rule_step.double(), distilled_step.double(), *numbers]).tolist()
+        entropies, alphas, norms = steps[2::3], steps[3::3], steps[4::3]
+        clipped = [config.clip is not None and norm > config.clip for norm in norms]
         means = (_mean(entropies), _mean(alphas), _mean(clipped), _mean(norms))
-        values = (float(self.teacher.reports), *means, rule_step, distilled_step)
+        values = (float(self.teacher.reports), *means, *steps[:2])
         self.told = dict(zip(self.own_columns, values, strict=True))
 
     def _batches(self) -> Iterator[torch.Tensor]:
         """Samples of each mini-batch: as many as were asked for, from shuffled passes over all."""
-        import torch
-
         generator, size, done = self._draws.separate_generator(0, self.rounds), self.settings.batch_size, 0
         while True:
-            order_u = torch.from_numpy(generator.permutation(self.server.samples)).to(self.model_d.device)
+            order_u = send(generator.permutation(self.server.samples), self.model_d.device)
             for rows_b in order_u.split(size):
                 yield rows_b
                 done += 1

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import one_of, within
 from .base import BufferRule, MomentConfig
+from .common.scalars import add_scaled, divide
 from .needs import Needs
+
+if TYPE_CHECKING:
+    from .common.scalars import Scalar
 
 
 @dataclass
@@ -58,29 +62,32 @@ class FedAc(BufferRule):
         super().start(model_d, clients, upload_kind)
         zeros = model_d.new_zeros((5, model_d.numel()))
         self.sum_d, self.change_d, self.first_d, self.second_d, self.variate_d = zeros
-        self.weight, self.similarity = 0.0, 1.0
+        self.weight: Scalar = 0.0
+        self.similarity: Scalar = 1.0
 
     def vectors(self, n: int) -> int:
         return 8  # with a difference of models, the look-ahead and the divisor
 
     def add(self, upload) -> None:
         similarity = self._similarity(upload)
-        self.sum_d.add_(upload.vector_d, alpha=similarity)
-        self.change_d.add_(upload.along_d, alpha=similarity)
-        self.weight += similarity
+        add_scaled(self.sum_d, upload.vector_d, similarity)
+        add_scaled(self.change_d, upload.along_d, similarity)
+        self.weight = self.weight + similarity
 
-    def stats(self) -> dict[str, float]:
+    def stats(self) -> dict[str, Scalar]:
         return {"rule/similarity": self.similarity}
 
-    def _similarity(self, upload) -> float:
+    def _similarity(self, upload) -> Scalar:
         """r_i"""
+        import torch
+
         if not upload.staleness:
             return 1.0
         moved_d, difference_d = self.model_d - upload.base_d, upload.vector_d
-        lengths = float(moved_d.norm() * difference_d.norm())
+        lengths = (moved_d.norm() * difference_d.norm()).double()
         # no dot product: BLAS's last bits depend on where in memory an upload is, which a resume changes
-        along = float(moved_d.mul_(difference_d).sum())
-        return max(along / lengths, self.config.floor) if lengths else self.config.floor
+        along = moved_d.mul_(difference_d).sum().double()
+        return torch.where(lengths == 0, self.config.floor, (along / lengths).clamp(min=self.config.floor))
 
     def step(self) -> None:
         config = self.config
@@ -90,7 +97,7 @@ class FedAc(BufferRule):
         self.second_d.mul_(b2).addcmul_(mean_d, mean_d, value=1 - b2)
         ahead_d = mean_d.mul_(1 - b1).add_(self.first_d, alpha=b1)
         self.model_d.addcdiv_(ahead_d, self.second_d.sqrt().add_(config.eps), value=self.step_size)
-        self.variate_d.add_(self.change_d, alpha=(share if config.variate_step == "share" else 1) / self.weight)
+        add_scaled(self.variate_d, self.change_d, divide(share if config.variate_step == "share" else 1.0, self.weight))
         self.similarity, self.weight = self.weight / config.buffer_size, 0.0
         self.sum_d.zero_()
         self.change_d.zero_()

@@ -189,14 +189,14 @@ class Gas(Recorder, SplitRule):
         import torch
 
         self.rows_of_step = None  # memory for those of this one
-        labels, progress = [y for _, y, _ in self.buffer], [m for *_, m in self.buffer]
+        labels, progress = [y.cpu() for _, y, _ in self.buffer], [m for *_, m in self.buffer]
         rows_ba, labels_b = torch.cat([a for a, *_ in self.buffer]), torch.cat(labels)
         self.generated = 0
         if self.statistics is not None:
             sizes = [len(y) for y in labels]
             if not self.merged:
                 of_rows = [m for m, size in zip(progress, sizes, strict=True) for _ in range(size)]
-                progress_b = rows_ba.new_tensor(of_rows, dtype=torch.double)
+                progress_b = torch.tensor(of_rows, dtype=torch.double)
                 if self.growth is None:
                     weight_b = progress_b**self.config.weight_exponent
                 else:

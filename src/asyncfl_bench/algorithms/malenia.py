@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least
+from ..storage import send
 from .base import RestartConfig, ServerRule, StepConfig
 from .needs import Needs
 
@@ -72,7 +73,8 @@ class Malenia(ServerRule):
         weights = [1 / count for count in self.counts]
         if self.n**2 / sum(weights) <= self.config.batch * (1 + 1e-12):  # equality waits, whatever the rounding
             return False
-        self.model_d.addmv_(self.sums_nd.T, self.model_d.new_tensor(weights), alpha=self.step_size / self.n)
+        weight_n = send(weights, self.model_d.device).to(self.model_d.dtype)
+        self.model_d.addmv_(self.sums_nd.T, weight_n, alpha=self.step_size / self.n)
         self.sums_nd.zero_()
         self.counts = [0] * self.n
         return True

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..ranges import at_least, greater_than, one_of
 from .base import BufferConfig, ServerRule
+from .common.scalars import add_scaled, divide
 from .needs import Needs
+
+if TYPE_CHECKING:
+    from .common.scalars import Scalar
 
 
 @dataclass
@@ -62,7 +66,8 @@ class Port(ServerRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sum_d, self.moved_d, self._delta_d = model_d.new_zeros((3, *model_d.shape))
-        self.weight = 0.0
+        self.weight: Scalar = 0.0
+        self._has_weight = False  # known without reading the weight
         self.count = self.iteration = 0
         self.versions: dict[int, int] = {}
 
@@ -81,23 +86,29 @@ class Port(ServerRule):
         fresh = config.bound / (upload.staleness + config.bound) if upload.staleness else 1.0
         direction = (1 + self._cosine(upload.staleness)) / 2
         weight = upload.samples * (config.direction_weight * direction + config.staleness_weight * fresh)
-        self.sum_d.add_(self._delta_d, alpha=weight)
-        self.weight += weight
+        add_scaled(self.sum_d, self._delta_d, weight)
+        self.weight = self.weight + weight
+        self._has_weight = self._has_weight or upload.samples * fresh > 0
         self.count += 1
         oldest = min(self.versions.values(), default=self.iteration)
-        if self.count < config.buffer_size or self.iteration - oldest > config.bound or not self.weight:
+        if self.count < config.buffer_size or self.iteration - oldest > config.bound:
             return False
-        self.moved_d.copy_(self.sum_d).mul_(self.step_size / self.weight)
+        if not (self._has_weight or self.weight):
+            return False
+        self.moved_d.copy_(self.sum_d).mul_(divide(self.step_size, self.weight))
         self.model_d.add_(self.moved_d)
         self.sum_d.zero_()
-        self.weight, self.count = 0.0, 0
+        self.weight, self.count, self._has_weight = 0.0, 0, False
         self.iteration += 1
         return True
 
-    def _cosine(self, staleness: int) -> float:
+    def _cosine(self, staleness: int) -> Scalar:
         """cos_i of the delta at hand."""
-        lengths = float(self.moved_d.norm() * self._delta_d.norm())
-        if staleness <= 1 or not lengths:
+        import torch
+
+        if staleness <= 1:
             return 1.0
+        lengths = (self.moved_d.norm() * self._delta_d.norm()).double()
         # no dot product: BLAS's last bits depend on where in memory a vector is, which a resume changes
-        return float((self.moved_d * self._delta_d).sum()) / lengths
+        along = (self.moved_d * self._delta_d).sum().double()
+        return torch.where(lengths == 0, 1.0, along / lengths)

@@ -276,7 +276,10 @@ def _import_fleet(arguments: list[str]) -> int:
     names = [name] * bool(given) + arguments[1:]
     if len(names) != 1 or not names[0]:
         raise ConfigError(flag, " ".join(names), f"must name one file: afl-run {flag} FILE")
-    show(import_fleet(names[0]))
+    try:
+        show(import_fleet(names[0]))
+    except MemoryError:
+        raise InputError(f"{names[0]}: has more clients than fit in memory") from None
     return 0
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..storage import send
 from ..types import Work
 from .executors import SequentialComputer, one_core_threads
 from .queue import ComputedUpload
@@ -184,7 +185,9 @@ class BatchedComputer(SequentialComputer):
         anchor_pd, shift_pd = (
             None if vectors[0] is None else torch.stack(vectors) for vectors in zip(*bent, strict=True)
         )
-        bias_pc = None if self._bias_nc is None else self._bias_nc[[work.client for work in works]]
+        device, bias_pc = self.task.device, None
+        if self._bias_nc is not None:
+            bias_pc = self._bias_nc.index_select(0, send([work.client for work in works], device))
         total_p: torch.Tensor | None = None
 
         def gradient(w_pd, step, into_pd):
@@ -195,12 +198,11 @@ class BatchedComputer(SequentialComputer):
             if self._augment is not None:
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
             x_pb, y_pb = self.task.batch(index_pb, augment=augment)
-            weight_pb = self.task.from_numpy(weight_pb)
-            loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, weight_pb, into_pd, bias_pc)
+            loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, send(weight_pb, device), into_pd, bias_pc)
             total_p = loss_p if total_p is None else total_p + loss_p
 
         lrs = [self.local.lr(work) for work in works]
-        lr = lrs[0] if len(set(lrs)) == 1 else start_pd.new_tensor(lrs).unsqueeze(1)
+        lr = lrs[0] if len(set(lrs)) == 1 else send(np.array(lrs, np.float32), device).unsqueeze(1)
         self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd, shift_pd)
         for row, work in enumerate(works):
             if not self.batches.sample_count(work.client):

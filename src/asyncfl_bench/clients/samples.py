@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..randomness import Stream
+from ..storage import send
 from ..types import Work
 from .batches import Batches
 
@@ -28,11 +29,12 @@ class Samples:
 
     task     models.task.Task
     augment  the stream of crops and flips; None: images as they are
+    host_labels  labels stay on the CPU
     """
 
-    def __init__(self, task, batches: Batches, augment: Stream | None):
+    def __init__(self, task, batches: Batches, augment: Stream | None, *, host_labels: bool = False):
         self._task, self._batches = task, batches
-        self._augment = augment
+        self._augment, self._host_labels = augment, host_labels
 
     def batches(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
         """The samples of each step by their place in the training set, and how they are cut."""
@@ -46,7 +48,7 @@ class Samples:
         batches = list(self._batches.one_by_one(work))
         seen, place = np.unique(np.concatenate(batches), return_inverse=True)
         ends = np.cumsum([len(batch) for batch in batches])[:-1]
-        return *self._task.batch(seen), map(self._task.from_numpy, np.split(place, ends))
+        return *self._task.batch(seen), iter(send(place, self._task.device).tensor_split(ends.tolist()))
 
     def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """x (m, ...) and y (m,) of some mini-batches, one after another, and the number of samples in each."""
@@ -65,8 +67,9 @@ class Samples:
         batches, cuts = zip(*fetched, strict=True)
         drawn = [cut for cut in cuts if cut is not None]
         augment = tuple(np.concatenate(column) for column in zip(*drawn, strict=True)) if drawn else None
-        x, y = self._task.batch(np.concatenate(batches), augment=augment)
-        return x, y, [len(batch) for batch in batches]
+        indices = np.concatenate(batches)
+        x, y = self._task.batch(indices, augment=augment)
+        return x, self._task.labels(indices) if self._host_labels else y, [len(batch) for batch in batches]
 
     def steps(self, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
         """x (B, ...) and y (B,) of each step."""

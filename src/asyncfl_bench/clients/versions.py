@@ -196,17 +196,19 @@ class ClientMemories(ClientVectors):
 
     A change is a double: rounded to single precision, every message would leave the server's sum a little further
     behind its clients.
-    Memory: n d floats in ``place`` (storage.PLACES), 4 d on the device.
+    Memory: n d floats in ``place`` (storage.PLACES), at most 4 d on the device.
     """
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         self.previous = Rows(n, like_d, place, storage.folder if storage else None)
         self._change_d = like_d.new_empty(like_d.shape).double()
-        self._wide_d = self._change_d.clone()  # mixed types in one operation would allocate at every upload
+        # on a CPU mixed types in one operation would allocate at every upload
+        self._wide_d = self._change_d.clone() if like_d.device.type == "cpu" else None
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
         """(d,) doubles, what the client sends: vector - previous, lent until the next call; previous <- vector."""
-        self._change_d.copy_(vector_d).sub_(self._wide_d.copy_(self.previous[client]))
+        previous_d = self.previous[client]
+        self._change_d.copy_(vector_d).sub_(previous_d if self._wide_d is None else self._wide_d.copy_(previous_d))
         self.previous.put(client, vector_d)
         return self._change_d
 

@@ -29,7 +29,6 @@ from .base import (
     check_labels,
     samples_by_client,
 )
-from .sources import read_class_folders
 
 
 @dataclass
@@ -86,7 +85,7 @@ class _ImageFacts:
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    folder: str = ""  # of the original files, which sources.read_class_folders reads
+    folder: str  # of the original files, as torchvision leaves them
 
     @property
     def has_colors(self) -> bool:
@@ -99,13 +98,15 @@ class _ImageFacts:
 
 
 KNOWN = {
-    "mnist": _ImageFacts("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,)),
-    "fashion_mnist": _ImageFacts("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,)),
-    "cifar10": _ImageFacts("CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": _ImageFacts("CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761)),
-    "cinic10": _ImageFacts(
-        "CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), folder="CINIC-10"
+    "mnist": _ImageFacts("MNIST", 60000, 10000, 10, (0.1307,), (0.3081,), "MNIST/raw"),
+    "fashion_mnist": _ImageFacts("FashionMNIST", 60000, 10000, 10, (0.2860,), (0.3530,), "FashionMNIST/raw"),
+    "cifar10": _ImageFacts(
+        "CIFAR10", 50000, 10000, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616), "cifar-10-batches-py"
     ),
+    "cifar100": _ImageFacts(
+        "CIFAR100", 50000, 10000, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761), "cifar-100-python"
+    ),
+    "cinic10": _ImageFacts("CINIC10", 90000, 90000, 10, (0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587), "CINIC-10"),
 }
 
 
@@ -128,8 +129,8 @@ class TorchvisionImages(DataSet):
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
     ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
-    when it is there. Otherwise that file is written, once, however many jobs ask for it: from the folder of CINIC-10's
-    original files if ``data_dir`` has it, else, with ``download``, from the network. Raises DataError if nothing works.
+    when it is there. Otherwise that file is written, once, however many jobs ask for it: from the folder of original
+    files if ``data_dir`` has it, else, with ``download``, from the network. Raises DataError if nothing works.
     """
 
     Config = TorchvisionImagesConfig
@@ -172,22 +173,20 @@ class TorchvisionImages(DataSet):
         for path in paths:
             if path.exists():
                 return path
-        remedies = ways_out(name, paths)
-        if known.folder and (folder := data_dir / known.folder).exists():
-            return build_cached(paths[0], lambda: read_class_folders(folder, known.image), remedies)
-        if not self.config.download:
+        remedies, folder, download = ways_out(name, paths), data_dir / known.folder, self.config.download
+        if not (download or folder.exists()):
             raise MissingData(f"{known.label} is missing. {remedies}")
-        from .download import download_arrays  # here only: a machine with the file needs no torchvision
+        from .originals import read_originals  # here only: a machine with the file needs no torchvision
 
-        return build_cached(paths[0], lambda: download_arrays(known.label, data_dir, remedies), remedies)
+        given = (known.label, folder, data_dir, download, remedies)
+        return build_cached(paths[0], lambda: read_originals(*given), remedies)
 
 
 def ways_out(name: str, paths: list[Path]) -> str:
     """Return where a file was looked for, and what to do where there is none."""
     looked = " and ".join(str(path) for path in paths)
     needs = f"Looked for {looked} (arrays x_train, y_train, x_test, y_test)"
-    if folder := KNOWN[name].folder:
-        needs = f"{needs} and the original files in {paths[0].parent / folder}"
+    needs = f"{needs} and the original files in {paths[0].parent / KNOWN[name].folder}"
     return f"{needs}. `dataset={name} dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -50,13 +50,13 @@ class Steps(Observer):
 
     def _clear(self) -> None:
         self._iterations = 0
-        self._sums = dict.fromkeys(self._rule.averaged, 0.0)
+        self._sums: dict[str, Any] = dict.fromkeys(self._rule.averaged, 0.0)
 
     def iterated(self, counters: Counters) -> None:
         if self._sums:
             stats = self._rule.stats()
             for name in self._sums:
-                self._sums[name] += stats[name]
+                self._sums[name] = self._sums[name] + stats[name]
             self._iterations += 1
         for row in self._rule.decisions() if self._columns else ():
             if self._table is not None:
@@ -68,10 +68,14 @@ class Steps(Observer):
         """Metrics over the iterations since the last call."""
         row = {"model/change_norm": float((self._model_d - self._before_d).norm())}
         if self._iterations:
-            row |= {f"{name}_mean": total / self._iterations for name, total in self._sums.items()}
+            row |= {f"{name}_mean": float(total) / self._iterations for name, total in self._sums.items()}
         self._before_d.copy_(self._model_d)
         self._clear()
         return row
+
+    def state_dict(self) -> dict:
+        self._sums = {name: float(total) for name, total in self._sums.items()}
+        return super().state_dict()
 
     def parts(self) -> dict[str, Stateful]:
         return {} if self._table is None else {"table": self._table}

@@ -119,7 +119,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         most = int(task.clients.samples_n.max())
         vectors = memory.count_cut_vectors(settings, rule, size, most, len(flat.lengths))
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        samples = Samples(task, batches, streams.augment if client.augment else None)
+        samples = Samples(task, batches, streams.augment if client.augment else None, host_labels=True)
         workers = 0 if kind == "sequential" or cores == 1 else cores
         executor = SplitExecutor(cut.client, cut.d_client, local, samples, workers)
     else:

@@ -152,10 +152,13 @@ def make_deterministic(device_name: str, precision: str = "fp32") -> None:
         torch.backends.cudnn.deterministic = True
         torch.backends.cudnn.benchmark = False
         torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = precision == "tf32", False
+        # memory is written before it is read: to fill it first takes a launch and a write for each empty tensor
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         warnings.filterwarnings("once", ".* does not have a deterministic implementation", UserWarning, append=True)
         torch.set_deterministic_debug_mode("warn")
     elif torch.is_deterministic_algorithms_warn_only_enabled():  # left by a run on a GPU in this process
         torch.set_deterministic_debug_mode("default")
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
 
 
 def available_cores(threads: int | None) -> int:

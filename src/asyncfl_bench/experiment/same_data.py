@@ -11,7 +11,7 @@ from typing import Any
 from ..config import Settings
 from ..data.base import DataError, MissingData, digest_arrays
 from ..data.unlabelled import load_and_draw, match_samples
-from ..errors import BenchError, ConfigError, locating_user_errors
+from ..errors import BenchError, ConfigError, InputError, locating_user_errors
 from ..files import file_digest, recall
 from ..models.base import Model
 from ..randomness import Streams
@@ -59,7 +59,7 @@ def _find_files(settings: Settings) -> dict[str, Path]:
         offline = {"download": False} if "download" in vars(part.config) else {}
         source = part.target(replace(part.config, **offline))
         find = getattr(source, "file", None)  # a user's own class may lack it
-        with suppress(DataError):
+        with suppress(InputError):
             if find is not None and (path := find(settings.data_dir)) is not None:
                 found[group] = Path(path)
     return found

@@ -35,8 +35,7 @@ class FlatModel:
         self.module = module.train()
         modules: list[Any] = list(module.modules())
         self._normalisations = [m for m in modules if getattr(m, "running_mean", None) is not None]
-        for normalisation in self._normalisations:
-            normalisation.momentum = None  # plain mean over the batches since the last reset
+        self._batches = 0  # since the last reset of statistics, which are the plain mean over them
         frozen = [p for p in module.parameters() if not p.requires_grad]
         self._shared: dict[int, Any] = {id(p): p for p in frozen}  # by all twins: nothing writes to them
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
@@ -91,6 +90,9 @@ class FlatModel:
         Batch normalisation, if any, takes this batch into its running statistics (see ``reset_statistics``).
         """
         self._bind(w_d)
+        self._batches += 1
+        for normalisation in self._normalisations:
+            normalisation.momentum = 1 / self._batches  # with None torch computes it from a count that is on the device
         loss = _loss(self.module(x), y, bias_c, weight_b)
         parts = torch.autograd.grad(loss, self._parameters)
         torch.cat([part.reshape(-1) for part in parts], out=out_d)
@@ -130,6 +132,7 @@ class FlatModel:
 
     def reset_statistics(self) -> None:
         """Forgets them: from here on they are the plain mean over the training batches that follow."""
+        self._batches = 0
         for normalisation in self._normalisations:
             normalisation.reset_running_stats()
 

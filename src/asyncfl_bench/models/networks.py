@@ -111,7 +111,10 @@ class Encoder(nn.Module):
     padding    the id behind texts of fewer than L tokens
     separator  the id that ends a text, for encoders that tell a first from a second text; None: this one does not
     facts      the architecture and size of the encoder
+    reads      whether numbers of a mini-batch decide what is computed: no graph can be captured then
     """
+
+    reads = True
 
     def __init__(self, body: Any, classes: int, padding: int, separator: int | None):
         super().__init__()
@@ -134,18 +137,33 @@ class Encoder(nn.Module):
     def features(self, x: torch.Tensor) -> torch.Tensor:
         """(B, E) what the linear layer reads."""
         there = x != self.padding
-        longest = int(there.sum(dim=1).max())  # what stands behind all texts of a mini-batch costs nothing
-        x, there = x[:, :longest].long(), there[:, :longest]
+        if self.reads:
+            longest = int(there.sum(dim=1).max())  # what stands behind all texts of a mini-batch costs nothing
+            x, there = x[:, :longest], there[:, :longest]
+            mask = there.long()
+        else:  # transformers reads whether a mask of two axes leaves anything out
+            mask = torch.where(there, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
+        x = x.long()
         which = {}
         if self.separator is not None:
             ends = x == self.separator
             which["token_type_ids"] = ((ends.cumsum(dim=1) - ends.long()) > 0).long() * there
-        out = self.body(input_ids=x, attention_mask=there.long(), **which).last_hidden_state
+        out = self.body(input_ids=x, attention_mask=mask, **which).last_hidden_state
         share = there.to(out.dtype)
         return torch.einsum("ble,bl->be", out, share / share.sum(dim=1, keepdim=True))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.output(self.features(x))
+
+    def stop_reading(self, x: torch.Tensor) -> None:
+        """Read no number of (B, L) ids from now on, if the encoder gives the same outputs so."""
+        with torch.no_grad():
+            expected = self.features(x)
+            self.reads = False
+            try:
+                self.reads = not torch.allclose(self.features(x), expected, rtol=1e-3, atol=1e-3)
+            except (TypeError, ValueError, RuntimeError):  # an encoder that takes no such mask
+                self.reads = True
 
 
 def resnet(

@@ -14,6 +14,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from ..kernels.native import NativeNetwork, Shapes, check_alike, exact_numbers
+from ..storage import send
 from ..types import Reply
 from .flat import FlatModel
 from .footprint import footprint
@@ -128,7 +129,7 @@ class Cut:
         if self._compiled is not None:
             return self._compiled.gradient(s_d, a, y, out_d)
         leaf_d = s_d.detach().requires_grad_()
-        loss = F.cross_entropy(self._logits(leaf_d, a), y)
+        loss = F.cross_entropy(self._logits(leaf_d, a), _send_labels(y, a.device))
         out_d.copy_(torch.autograd.grad(loss, leaf_d)[0])
         return loss.detach()
 
@@ -142,7 +143,7 @@ class Cut:
         if out_d is not None:
             leaf_d.requires_grad_()
         logits = self._logits(leaf_d, leaf)
-        loss = F.cross_entropy(logits if bias_c is None else logits + bias_c, y)
+        loss = F.cross_entropy(logits if bias_c is None else logits + bias_c, _send_labels(y, a.device))
         if out_d is None:
             return Reply(torch.autograd.grad(loss, leaf)[0], loss.detach())
         gradient, gradient_d = torch.autograd.grad(loss, (leaf, leaf_d))
@@ -151,3 +152,7 @@ class Cut:
 
     def _logits(self, s_d: Tensor, a: Tensor) -> Tensor:
         return self._server(s_d, a.view(len(a), *self.activation))
+
+
+def _send_labels(y: Tensor, device: torch.device) -> Tensor:
+    return y if y.device == device else send(y.numpy(), device)

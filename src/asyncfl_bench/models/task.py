@@ -24,17 +24,21 @@ from ..errors import ConfigError, naming_group
 from ..kernels.graphed import GraphedNetwork, Graphs
 from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
+from ..storage import send
 from ..types import Footprint
 from .base import NEEDS_TEXTS
 from .flat import FlatModel
 from .footprint import footprint
+from .networks import Encoder
 from .server import ServerSamples
 
 if TYPE_CHECKING:
     from ..types import Augmentation
 
+TOKENS = 16  # texts are cut to a multiple of it: one graph serves many mini-batches
 CROP_PADDING = 4  # pixels on each side, the customary choice for 32x32 photographs
-EVALUATION_SAMPLES = {"cpu": 256, "cuda": 2048}  # of one batch; larger ones leave a CPU's cache: up to twice the time
+# of one batch: larger ones leave a CPU's cache, up to twice the time, and take gigabytes of a GPU without being faster
+EVALUATION_SAMPLES = {"cpu": 256, "cuda": 512}
 
 
 class Task:
@@ -71,6 +75,9 @@ class Task:
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
         self.device = torch.device(device)
         self._x_train, self._y_train = self.from_numpy(data.x_train), self.from_numpy(data.y_train)
+        self._host_y_train = torch.from_numpy(np.ascontiguousarray(data.y_train))
+        # of texts that an encoder reads, whose work grows with the length
+        self._length_n = text_lengths(data.x_train, flat.module.padding) if isinstance(flat.module, Encoder) else None
         self._judged = {"test": (self.from_numpy(data.x_test), self.from_numpy(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
             self._judged["validation"] = self.from_numpy(data.x_validation), self.from_numpy(data.y_validation)
@@ -86,6 +93,8 @@ class Task:
         self.server: ServerSamples | None = None
         if x_server is not None:
             self.server = ServerSamples(self.as_float(self.from_numpy(x_server)), self.flat, self.classes)
+        if self.device.type == "cuda":
+            self._stop_reading(self.flat.module)
 
     @property
     def has_whole_samples(self) -> bool:
@@ -108,7 +117,14 @@ class Task:
 
     def capture(self, graphs: Graphs, size: int, report: Callable[[str], None]) -> GraphedNetwork:
         """Return the model as graphs of mini-batches of ``size`` samples. See ``GraphedNetwork``."""
-        return GraphedNetwork(self.flat.clone_for_thread(), graphs, size, report)
+        flat = self.flat.clone_for_thread()
+        self._stop_reading(flat.module)
+        return GraphedNetwork(flat, graphs, size, report)
+
+    def _stop_reading(self, module: torch.nn.Module) -> None:
+        """Let an encoder compute without reading numbers of a mini-batch."""
+        if isinstance(module, Encoder) and module.reads:
+            module.stop_reading(self.batch(np.zeros(1, dtype=np.int64))[0])
 
     def evaluate_with(self, network: NativeNetwork, threads: int) -> None:
         """Evaluate with this network in ``threads`` threads. The results do not depend on their number."""
@@ -117,24 +133,32 @@ class Task:
             self.server.compiled = network
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
-        """The array on the task's device."""
+        """The array on the task's device, for what is sent once. See ``storage.send``."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
         """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
-        ids stay integers, (..., L).
+        ids stay integers, (..., L); those of an encoder end behind the longest text of ``indices`` on the host.
 
         augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
                  pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
         """
+        x_train = self._x_train
         if isinstance(indices, np.ndarray):
-            indices = self.from_numpy(indices)
+            if self._length_n is not None:
+                longest = int(self._length_n[indices].max(initial=1))
+                x_train = x_train[:, : -(-longest // TOKENS) * TOKENS]
+            indices = send(indices, self.device)
         flat_index = indices.reshape(-1)
-        x = self._x_train.index_select(0, flat_index)
+        x = x_train.index_select(0, flat_index)
         if augment is not None:
-            x = crop_and_flip(x, *(self.from_numpy(offsets).view(-1) for offsets in augment))
+            x = crop_and_flip(x, *(send(offsets, self.device).view(-1) for offsets in augment))
         y = self._y_train.index_select(0, flat_index)
-        return self.as_float(x).view(*indices.shape, *self.shape), y.view(indices.shape)
+        return self.as_float(x).view(*indices.shape, *x.shape[1:]), y.view(indices.shape)
+
+    def labels(self, indices: np.ndarray) -> Tensor:
+        """(B,) int64 labels of training samples by index (B,), on the CPU."""
+        return self._host_y_train.index_select(0, torch.from_numpy(indices))
 
     def gradient_in_place(
         self,
@@ -232,6 +256,12 @@ class Task:
         if self._factor is None or self._offset is None:
             return x
         return x.float().mul_(self._factor).add_(self._offset)
+
+
+def text_lengths(x: np.ndarray, padding: int) -> np.ndarray:
+    """Return the (N,) lengths of texts (N, L) without the padding behind them."""
+    there = x != padding
+    return np.where(there.any(axis=1), x.shape[1] - there[:, ::-1].argmax(axis=1), 0)
 
 
 def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tensor:

@@ -62,5 +62,7 @@ def picture_beside(pages: Sequence[Page], name: str) -> Picture:
         panels.append(panel)
     label = names.metric_label(metric)
     figure = line_panels(panels, pages[0].axis_label(_AXIS), label, columns=len(pages), x_log=True)
+    if figure is None:
+        raise BenchError(f"{pages[0].spec.sweep}: no evaluation of these runs has {metric}")
     titles = "; ".join(panel.title for panel in panels)
     return Picture(name, figure, f"{label} against {_AXIS}, mean and deviation over seeds: {titles}")

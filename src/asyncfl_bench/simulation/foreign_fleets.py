@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import pickle
+import pickletools
+import reprlib
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, InputError, first_line
-from ..files import atomic_write, parse_json, spreadsheet_cell
+from ..errors import ConfigError, InputError, first_line, list_some
+from ..files import LARGEST_FILE, atomic_write, open_regular, parse_json, spreadsheet_cell
 from .phones import COLUMNS
 
 Interval = tuple[float, float]
@@ -24,6 +27,9 @@ Rows = dict[str, Sequence[tuple[float, ...]]]  # of each client
 ALLOWED = "must be client_device_capacity or client_behave_trace of FedScale, or state_traces.json of FLASH"
 _DAY = 86400
 _TRAINING = 3  # times the work of inference, as FedScale's own simulation has it
+_LONGEST_NAME = 200  # letters or digits
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2
 _BYTES = 125  # in a kbit
 _MESSAGES = {
     "battery_charged_on": ("charged", True),
@@ -48,11 +54,14 @@ def import_fleet(name: str) -> str:
     if target.exists():
         raise InputError(f"{target}: exists already; move it away, or run the command in another folder")
     devices = _read_devices(path)
-    keys = set(next(iter(devices.values())))
-    kind = next(((columns, convert) for needed, columns, convert in _KINDS if needed <= keys), None)
+    keys = next(iter(devices.values())).keys()
+    kind = next((kind for kind in _KINDS if kind[0] <= keys), None)
     if kind is None:
-        raise InputError(f"{path}: {ALLOWED}, found clients with {', '.join(map(repr, keys)) or 'nothing'}")
-    columns, convert = kind
+        raise InputError(f"{path}: {ALLOWED}, found clients with {list_some(map(_shorten, keys)) or 'nothing'}")
+    needed, columns, convert = kind
+    values = (device.get(key) for device in devices.values() for key in needed)
+    if sum(len(value) for value in values if isinstance(value, list | str)) > path.stat().st_size:
+        raise InputError(f"{path}: must have the times of each client, found the same list at many")
     rows, period = convert(path, devices)
     kept = {client: found for client, found in rows.items() if found}
     if not kept:
@@ -79,29 +88,63 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(f"it names {module}.{name}; only lists, mappings, numbers and text are read")
 
 
-def _read_devices(path: Path) -> dict[Any, dict]:
+def _load_pickle(content: bytes) -> Any:
+    """Return the value in a pickle of lists, mappings, numbers and text. Raises any exception.
+
+    A tuple as a key takes a time that doubles with each level of nesting, and a memo's number an amount of memory.
+    """
+    for count, (code, argument, _) in enumerate(pickletools.genops(content)):
+        if code.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
+            break  # the unpickler names what it refuses
+        if "TUPLE" in code.name or (code.name.endswith("PUT") and int(argument or 0) > count):
+            raise pickle.UnpicklingError(f"it has {code.name}; only lists, mappings, numbers and text are read")
+    return _PlainUnpickler(io.BytesIO(content)).load()
+
+
+def _read_devices(path: Path) -> dict[str, dict]:
     """Return the mapping of clients in a JSON or pickle file. Raises InputError."""
-    content = path.read_bytes()
     try:
-        is_json = content[:1] == b"{"
-        found = parse_json(content.decode()) if is_json else _PlainUnpickler(io.BytesIO(content)).load()
+        with open_regular(path, largest=LARGEST_FILE) as file:
+            content = file.read()
+        found = parse_json(content.decode()) if content[:1] == b"{" else _load_pickle(content)
     except Exception as error:  # a damaged pickle raises almost anything
-        raise InputError(f"{path}: {ALLOWED}; not readable: {first_line(error)}") from None
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(f"{path}: {ALLOWED}; not readable: {reason}") from None
     if not (isinstance(found, dict) and found and all(isinstance(one, dict) for one in found.values())):
         raise InputError(f"{path}: {ALLOWED}, found no mapping of clients")
-    return found
+    devices = {_client_name(path, client): device for client, device in found.items()}
+    if len(devices) < len(found):
+        raise InputError(f"{path}: must have each client once")
+    return devices
 
 
-def _convert_capacity(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+def _client_name(path: Path, client: Any) -> str:
+    """Return the name of a client in the file that is written. Raises InputError."""
+    is_word = isinstance(client, str) and client.isprintable() and 0 < len(client) <= _LONGEST_NAME
+    if not is_word and not (type(client) is int and abs(client) < 10**_LONGEST_NAME):
+        allowed = f"a whole number or printable text of at most {_LONGEST_NAME} letters"
+        raise InputError(f"{path}: the name of a client must be {allowed}, found {_shorten(client)}")
+    return str(client)
+
+
+def _shorten(value: Any) -> str:
+    """Return a value in a few words, whatever is nested in it."""
+    try:
+        return _SHORT.repr(value)
+    except ValueError:  # a number of thousands of digits
+        return f"a {type(value).__name__}"
+
+
+def _convert_capacity(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
     """Return the speeds of clients, from milliseconds of inference per sample and kbit/s in both directions."""
     rows: Rows = {}
     for client, device in devices.items():
         inference, kbits = (_number(path, client, device, key, above=0) for key in ("computation", "communication"))
-        rows[str(client)] = [(inference * _TRAINING / 1000, kbits * _BYTES, kbits * _BYTES)]
+        rows[client] = [(inference * _TRAINING / 1000, kbits * _BYTES, kbits * _BYTES)]
     return rows, None
 
 
-def _convert_sessions(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+def _convert_sessions(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
     """Return the sessions of clients and the longest finish_time, after which the file repeats for all clients."""
     rows: Rows = {}
     period = 0.0
@@ -111,12 +154,12 @@ def _convert_sessions(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float
         if len(active) > len(inactive):
             count = f"must have as many numbers as active ({len(active)}), found {len(inactive)}"
             raise InputError(f"{path}, client {client}: inactive {count}")
-        rows[str(client)] = _join((begin, min(stop, end)) for begin, stop in zip(active, inactive, strict=False))
+        rows[client] = _join((begin, min(stop, end)) for begin, stop in zip(active, inactive, strict=False))
         period = max(period, end)
     return rows, period
 
 
-def _convert_messages(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float | None]:
+def _convert_messages(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
     """Return the sessions of clients that charge, are locked and have Wi-Fi, and the length of the trace in whole days.
 
     Time 0 is midnight before the first message of all clients.
@@ -127,9 +170,9 @@ def _convert_messages(path: Path, devices: dict[Any, dict]) -> tuple[Rows, float
         if not isinstance(device.get("messages"), str):
             raise InputError(f"{path}, client {client}: messages must be text, a line for each")
         try:
-            moments, found[str(client)] = _ready_sessions(device["messages"])
-        except ValueError:
-            found[str(client)] = []
+            moments, found[client] = _ready_sessions(device["messages"])
+        except (ValueError, OverflowError):
+            found[client] = []
             continue
         first, last = min(first, *moments), max(last, *moments)
     origin = first // _DAY * _DAY
@@ -186,22 +229,31 @@ def _join(sessions: Iterable[Interval]) -> list[Interval]:
     return joined
 
 
-def _number(path: Path, client: Any, device: dict, key: str, above: float) -> float:
+def _number(path: Path, client: str, device: dict, key: str, above: float) -> float:
     """Return a finite number > ``above``. Raises InputError that names the client."""
-    value = device.get(key)
-    if not (isinstance(value, int | float) and above < value < float("inf")):
-        raise InputError(f"{path}, client {client}: {key} must be a number > {above:g}, found {value!r:.40}")
-    return float(value)
+    if not above < (number := _to_float(device.get(key))) < math.inf:
+        found = _shorten(device.get(key))
+        raise InputError(f"{path}, client {client}: {key} must be a number > {above:g}, found {found}")
+    return number
 
 
-def _numbers(path: Path, client: Any, device: dict, key: str) -> list[float]:
+def _numbers(path: Path, client: str, device: dict, key: str) -> list[float]:
     values = device.get(key)
-    if not (isinstance(values, list) and all(isinstance(v, int | float) and 0 <= v < float("inf") for v in values)):
-        raise InputError(f"{path}, client {client}: {key} must be a list of numbers >= 0, found {values!r:.40}")
-    return [float(value) for value in values]
+    numbers = [_to_float(value) for value in values] if isinstance(values, list) else [math.nan]
+    if not all(0 <= number < math.inf for number in numbers):
+        raise InputError(f"{path}, client {client}: {key} must be a list of numbers >= 0, found {_shorten(values)}")
+    return numbers
 
 
-_KINDS: tuple[tuple[set[str], tuple[str, ...], Callable[[Path, dict[Any, dict]], tuple[Rows, float | None]]], ...] = (
+def _to_float(value: Any) -> float:
+    """Return a number as a float, NaN for anything else and for a number that is too large."""
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+_KINDS: tuple[tuple[set[str], tuple[str, ...], Callable[[Path, dict[str, dict]], tuple[Rows, float | None]]], ...] = (
     ({"computation", "communication"}, COLUMNS, _convert_capacity),
     ({"active", "inactive", "finish_time"}, ("online", "offline"), _convert_sessions),
     ({"messages"}, ("online", "offline"), _convert_messages),

@@ -6,10 +6,11 @@ Legend: B rows of activations, a numbers in one, C classes, n clients.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...stateful import Stateful
+from ...storage import send
 
 if TYPE_CHECKING:
     import torch
@@ -74,10 +75,11 @@ class ActivationStatistics(Stateful):
         return all(self.weight_c)
 
     def merge(self, rows_ba: torch.Tensor, weights_b: torch.Tensor, labels_b: torch.Tensor) -> None:
-        """Takes in rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0; keeps no reference to them."""
+        """Takes in rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0; keeps no reference to them.
+        Weights and labels are on the CPU, so nothing waits for the device of the rows."""
         for label in labels_b.unique().tolist():
-            chosen_b = labels_b == label
-            self._merge(label, rows_ba[chosen_b].double(), weights_b[chosen_b].double())
+            chosen_b = (labels_b == label).nonzero()[:, 0]
+            self._merge(label, _choose(rows_ba, chosen_b).double(), weights_b[chosen_b].double())
 
     def _merge(self, label: int, rows_ba: torch.Tensor, weights_b: torch.Tensor) -> None:
         import torch
@@ -85,13 +87,15 @@ class ActivationStatistics(Stateful):
         mean_a, spread = self.mean_ca[label], self.spread_c[label]
         before, new = self.weight_c[label], float(weights_b.sum())
         total = before + new
+        share_b = torch.cat([weights_b / total, weights_b.new_tensor([before / total * new / total])])
+        near_2b = send(torch.cat([weights_b, share_b.sqrt()]).numpy(), rows_ba.device)
+        weights_b, root_b = near_2b.split([len(weights_b), len(share_b)])
         new_mean_a = weights_b @ rows_ba / new
         # the distance of the means is one row more: with it both terms are one product
         away_ba = rows_ba.new_empty((len(rows_ba) + 1, len(mean_a)))
         torch.sub(rows_ba, new_mean_a, out=away_ba[:-1])
         torch.sub(new_mean_a, mean_a, out=away_ba[-1])
-        share_b = torch.cat([weights_b / total, weights_b.new_tensor([before / total * new / total])])
-        scaled_ba = away_ba.mul_(share_b.sqrt()[:, None]).to(spread.dtype)
+        scaled_ba = away_ba.mul_(root_b[:, None]).to(spread.dtype)
         spread.mul_(before / total)
         if self.form == "full":
             spread.addmm_(scaled_ba.T, scaled_ba)
@@ -103,20 +107,42 @@ class ActivationStatistics(Stateful):
         self.weight_c[label] = total
 
     def sample(
-        self, label: int, count: int, generator: torch.Generator, raise_if_stopped: Callable[[], None] = lambda: None
-    ) -> torch.Tensor:
-        """(count, a) rows drawn from the normal distribution of a class that has been seen. A covariance without a
-        Cholesky factor gets more and more on its diagonal until it has one; of one that is not finite rows are NaN.
-        ``raise_if_stopped`` is called before each factorisation."""
+        self, counts: Mapping[int, int], generator: torch.Generator, raise_if_stopped: Callable[[], None] = lambda: None
+    ) -> list[torch.Tensor]:
+        """Rows (count, a) drawn from the normal distribution of each class in ``counts``, all of which have been seen.
+
+        A covariance without a Cholesky factor gets more and more on its diagonal until it has one; of one that is not
+        finite rows are NaN. ``raise_if_stopped`` is called before each factorisation. The device is read once, unless
+        a factorisation fails.
+        """
         import torch
 
-        mean_a, spread = self.mean_ca[label].to(self.spread_c.dtype), self.spread_c[label]
-        normal_ba = torch.empty((count, len(mean_a)), dtype=spread.dtype, device=spread.device)
-        normal_ba.normal_(generator=generator)
-        ridge = self.ridge if self.ridge_at == "sampling" else 0.0
-        if self.form == "full":
-            return torch.addmm(mean_a, normal_ba, _factor(spread, ridge, raise_if_stopped).T)
-        return normal_ba.mul_((spread + ridge).sqrt()).add_(mean_a)
+        ridge, spread_c = self.ridge if self.ridge_at == "sampling" else 0.0, self.spread_c
+        mean_ca = self.mean_ca.to(spread_c.dtype)
+        normal = {
+            label: spread_c.new_empty((count, mean_ca.shape[1])).normal_(generator=generator)
+            for label, count in counts.items()
+        }
+        if self.form == "diagonal":
+            return [
+                normal_ba.mul_((spread_c[label] + ridge).sqrt()).add_(mean_ca[label])
+                for label, normal_ba in normal.items()
+            ]
+        rows: list[torch.Tensor] = []
+        failed: list[torch.Tensor] = []
+        for label, normal_ba in normal.items():
+            raise_if_stopped()
+            factor_aa, failed_0 = _try_factor(spread_c[label], ridge)
+            rows.append(torch.addmm(mean_ca[label], normal_ba, factor_aa.T))
+            failed.append(torch.where(spread_c[label].sum().isfinite(), failed_0, -1))
+        states = torch.stack(failed).tolist() if failed else []
+        for place, (label, state) in enumerate(zip(normal, states, strict=True)):
+            if state < 0:
+                rows[place].fill_(float("nan"))
+            elif state:
+                factor_aa = _find_factor(spread_c[label], ridge, raise_if_stopped)
+                rows[place] = torch.addmm(mean_ca[label], normal[label], factor_aa.T)
+        return rows
 
 
 class ExponentialWeights(Stateful):
@@ -151,7 +177,8 @@ def fill_classes(
 
     fill  `batch`: each class has at least ``batch`` rows; `largest`: as many as the largest class; `exact`: ``batch``,
           of more the first ones (the authors' code with variances alone)
-    Until every class has been seen nothing is generated and nothing left out. raise_if_stopped: see ``sample``.
+    Until every class has been seen nothing is generated and nothing left out. Labels are on the CPU.
+    raise_if_stopped: see ``sample``.
     """
     import torch
 
@@ -164,32 +191,41 @@ def fill_classes(
         # the place of each row among those of its class
         one_hot_bc = torch.nn.functional.one_hot(labels_b, len(counts_c))
         place_b = one_hot_bc.cumsum(dim=0).gather(1, labels_b[:, None])[:, 0]
-        rows_ba, labels_b = rows_ba[place_b <= batch], labels_b[place_b <= batch]
+        kept_b = (place_b <= batch).nonzero()[:, 0]
+        rows_ba, labels_b = _choose(rows_ba, kept_b), labels_b[kept_b]
     short = {label: wanted - count for label, count in enumerate(counts_c) if count < wanted}
-    new = [
-        statistics.sample(label, missing, generator, raise_if_stopped).to(rows_ba.dtype)
-        for label, missing in short.items()
-    ]
+    new = [rows.to(rows_ba.dtype) for rows in statistics.sample(short, generator, raise_if_stopped)]
     new_labels = [labels_b.new_full((missing,), label) for label, missing in short.items()]
     return torch.cat([rows_ba, *new]), torch.cat([labels_b, *new_labels]), sum(short.values())
 
 
-def _factor(covariance_aa: torch.Tensor, ridge: float, raise_if_stopped: Callable[[], None]) -> torch.Tensor:
-    """(a, a) lower Cholesky factor of the covariance with ``ridge``, or more, on its diagonal.
+def _choose(rows_ba: torch.Tensor, index_b: torch.Tensor) -> torch.Tensor:
+    """Rows by an index on the CPU."""
+    return rows_ba.index_select(0, send(index_b.numpy(), rows_ba.device))
+
+
+def _try_factor(covariance_aa: torch.Tensor, added: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """(a, a) lower Cholesky factor of the covariance with ``added`` on its diagonal, and a 0-d number, 0 if it is."""
+    import torch
+
+    matrix_aa, factor_aa = covariance_aa.clone(), torch.empty_like(covariance_aa).T  # in columns, as LAPACK has it
+    failed = torch.empty((), dtype=torch.int32, device=covariance_aa.device)
+    torch.add(covariance_aa.diagonal(), added, out=matrix_aa.diagonal())
+    torch.linalg.cholesky_ex(matrix_aa, out=(factor_aa, failed))
+    return factor_aa, failed
+
+
+def _find_factor(covariance_aa: torch.Tensor, ridge: float, raise_if_stopped: Callable[[], None]) -> torch.Tensor:
+    """(a, a) lower Cholesky factor of a covariance that has none with ``ridge`` alone on its diagonal.
 
     The search for the least addition always begins at the first one. Rounding decides whether a factor is found, and a
     larger addition may fail where a smaller one suffices: a search from the last value may choose another factor.
     """
     import torch
 
-    if not math.isfinite(float(covariance_aa.sum())):
-        return torch.full_like(covariance_aa, float("nan"))
-    matrix_aa, factor_aa = covariance_aa.clone(), torch.empty_like(covariance_aa).T  # in columns, as LAPACK has it
-    failed = torch.empty((), dtype=torch.int32, device=covariance_aa.device)
-    for added in (0.0, *(FIRST_JITTER * 10.0**power for power in range(JITTERS))):
+    for power in range(JITTERS):
         raise_if_stopped()
-        torch.add(covariance_aa.diagonal(), ridge + added, out=matrix_aa.diagonal())
-        torch.linalg.cholesky_ex(matrix_aa, out=(factor_aa, failed))
+        factor_aa, failed = _try_factor(covariance_aa, ridge + FIRST_JITTER * 10.0**power)
         if not failed:
             return factor_aa
     return torch.full_like(covariance_aa, float("nan"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...stateful import Stateful
 from ...storage import CacheConfig, Rows, Storage
 from ..base import BufferConfig, BufferRule, RuleConfig
@@ -15,6 +17,8 @@ from ..needs import Needs
 from .sums import RunningSum
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import torch
 
     from ...types import ClientTable
@@ -105,7 +109,7 @@ class EightBitCache(VectorCache):
     Edges    a tensor whose step is below 2^-126 is stored as zero; one with an infinity or NaN in it as NaN
     Draws    from ``storage.rounding`` at (client, number of this client's vectors so far), made on the device by a
              generator with that seed: the same for every executor, and after a resume
-    Memory   (d + 4 L) n bytes: the numbers in their place, the steps on the device; d floats besides
+    Memory   (d + 4 L) n bytes: the numbers in their place, the steps on the device; d floats besides, 3 d on a GPU
     """
 
     state_names = ("_steps_nl", "_puts_n")
@@ -116,6 +120,8 @@ class EightBitCache(VectorCache):
         assert storage.rounding is not None, "rounding without bias needs a stream of draws"
         self.rows = Rows(n, like_d, place, storage.folder, torch.int8)
         self._lengths = list(storage.lengths or (like_d.numel(),))
+        # on a GPU every operator on a part would be a launch: there the tensor of each place, for whole vectors
+        self._tensor_d = None if like_d.device.type == "cpu" else self._tensor_of_each_place().to(like_d.device)
         self._steps_nl = like_d.new_zeros((n, len(self._lengths)))
         self._wide_d = like_d.new_empty(like_d.shape)
         self._stream, self._generator = storage.rounding, torch.Generator(like_d.device)
@@ -123,28 +129,38 @@ class EightBitCache(VectorCache):
 
     def stored_vector(self, client: int) -> torch.Tensor:
         self._wide_d.copy_(self.rows[client])
-        for part, step in zip(self._wide_d.split(self._lengths), self._steps_nl[client], strict=True):
+        for part, step in self._parts_with(self._steps_nl[client], self._wide_d):
             part.mul_(step)
         return self._wide_d
 
     def put(self, client: int, vector_d: torch.Tensor) -> None:
         import torch
 
-        wide_parts = self._wide_d.split(self._lengths)
         torch.abs(vector_d, out=self._wide_d)
-        largest_l = torch.stack([part.amax() for part in wide_parts])
+        largest_l = torch.stack(torch._foreach_max(self._wide_d.split(self._lengths)))
         step_l = torch.where(largest_l < STEPS * SMALLEST_STEP, 0.0, largest_l / STEPS)
         step_l = torch.where(largest_l.isfinite(), step_l, float("nan"))
         per_step_l = torch.where(step_l > 0, 1 / step_l, 0.0)
         self._generator.manual_seed(self._stream.integer(client, self._puts_n[client]))
         self._wide_d.uniform_(generator=self._generator)
-        for wide, part, per_step in zip(wide_parts, vector_d.split(self._lengths), per_step_l, strict=True):
+        for wide, part, per_step in self._parts_with(per_step_l, self._wide_d, vector_d):
             wide.addcmul_(part, per_step)
         # a product just above 127 plus a draw just below 1 may be rounded up to 128; NaN has no whole number
         self._wide_d.floor_().clamp_(-STEPS, STEPS).nan_to_num_(0.0)
         self.rows.put(client, self._wide_d)
         self._steps_nl[client] = step_l
         self._puts_n[client] += 1
+
+    def _parts_with(self, number_l: torch.Tensor, *vectors_d: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
+        """Parts of the vectors with the number of their parameter tensor, or whole vectors with (d,) numbers."""
+        if self._tensor_d is None:
+            return zip(*(vector_d.split(self._lengths) for vector_d in vectors_d), number_l, strict=True)
+        return [(*vectors_d, number_l.index_select(0, self._tensor_d))]
+
+    def _tensor_of_each_place(self) -> torch.Tensor:
+        import torch
+
+        return torch.from_numpy(np.repeat(np.arange(len(self._lengths), dtype=np.int32), self._lengths))
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ...analysis.participation import client_tenths, kept_by_label, kept_shares,
 from ...tracking.runs import load_clients
 from ..pages.page import Page
 from ..pages.spec import Measure
-from ..pages.write import Part, Picture, Table, format_number, mean_and_deviation
+from ..pages.write import Part, Picture, Table, draw_picture, format_number, mean_and_deviation
 from .comparisons import decision_columns, interval_texts, seeds_texts
 from .figures import Line, Panel, label_maps, line_panels
 
@@ -53,12 +53,13 @@ class ClientAccuracy:
         if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
             return []
         clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
+        clients = clients[clients["accuracy"].notna()]
         return [
             "## Per-client accuracy",
             _TEXT,
             _accuracy_table(page),
-            _accuracy_by_uploads_figure(page, clients),
-            _split_figure(page, clients),
+            *_accuracy_by_uploads_figure(page, clients),
+            *_split_figure(page, clients),
         ]
 
 
@@ -89,8 +90,8 @@ class KeptUploads:
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
         found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
         shares = _means_table(page, "kept", found, {str(name): str(name) for name in found})
-        figure = _kept_labels_figure(page, clients, self.by_number)
-        return ["## Whose uploads were kept", _KEPT_TEXT, shares, figure]
+        figures = _kept_labels_figure(page, clients, self.by_number)
+        return ["## Whose uploads were kept", _KEPT_TEXT, shares, *figures]
 
 
 def _groups_in_order(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
@@ -111,7 +112,7 @@ def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, s
     return Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
 
 
-def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> Picture:
+def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> list[Picture]:
     """Return a panel a cell: each run's labels from the most to the least kept, or by number; mean over seeds with
     bars of one deviation."""
     panels = []
@@ -130,7 +131,7 @@ def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> P
         panels.append(Panel(cell, lines, top=100.0))
     order = "label" if by_number else "labels of a run, the most kept first"
     figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
-    return Picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
+    return draw_picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
 
 def _accuracy_table(page: Page) -> Table:
@@ -158,7 +159,7 @@ def _accuracy_table(page: Page) -> Table:
     return Table("clients", shown, page.with_keys(data), 2)
 
 
-def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
+def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
     """Return a panel a cell: tenths of a run's clients by their uploads, mean over seeds with bars of one
     deviation, which stay within 0 and 100.
     """
@@ -180,10 +181,10 @@ def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> Picture:
     figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)
     over = "mean and deviation over seeds" if clients["seed"].nunique() > 1 else "one seed"
     alt = f"Expected accuracy of clients against how often they were heard, tenths of the clients, {over}"
-    return Picture("clients_heard", figure, alt)
+    return draw_picture("clients_heard", figure, alt)
 
 
-def _split_figure(page: Page, clients: pd.DataFrame) -> Picture:
+def _split_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
     """Return the labels of the clients under the first seed, a map for each split; clients by their most frequent
     label."""
     keys = [key for key in page.keys if key.startswith("heterogeneity")]
@@ -198,4 +199,4 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> Picture:
         texts = page.cell_texts.loc[one["cell"].iloc[0], keys]
         maps.append((names.cell_label(keys, list(texts)), 100 * share_nc[order].T))
     alt = "Share of each label among the samples of each client, of the first seed"
-    return Picture("clients_split", label_maps(maps), alt)
+    return draw_picture("clients_split", label_maps(maps), alt)

@@ -17,7 +17,7 @@ from ...analysis.rankings import best_methods, pairs_of_method
 from ...tracking.runs import setting_text
 from ..pages.page import Page
 from ..pages.spec import FINAL, Measure
-from ..pages.write import Part, Picture, Table, format_number
+from ..pages.write import Part, Picture, Table, draw_picture, format_number
 from .figures import Forest, forest_limits, forest_panels
 
 _DECIDED = ("better", "worse", "tie")
@@ -87,7 +87,7 @@ def ranking_parts(page: Page) -> list[Part]:
         text += f" {by_last} of {len(pairs)} pairs are judged by the last value: too few evaluations are in that fifth."
     return [
         "## Methods against the best one",
-        _forest_picture(page, measure, best, margin),
+        *_forest_picture(page, measure, best, margin),
         "## Best method",
         text,
         Table("best", shown, best, 3, dict.fromkeys(("difference", "interval"), page.measured.unit(measure.kind))),
@@ -95,7 +95,7 @@ def ranking_parts(page: Page) -> list[Part]:
     ]
 
 
-def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: float) -> Picture:
+def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: float) -> list[Picture]:
     panels = []
     for cell, method in best[["cell", "best"]].itertuples(index=False):
         rivals = pairs_of_method(page.pairs[page.pairs["cell"] == cell], method).set_index("rival")
@@ -110,7 +110,7 @@ def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: fl
     is_cut = any(ends.any() for panel in panels for ends in panel.cut_ends(*forest_limits(panels, margin)))
     marks = f"filled: decided, hollow: inconclusive{', arrow: longer than drawn' if is_cut else ''}"
     alt = f"{label} of each method minus that of the best one; {marks}{tie}"
-    return Picture("intervals", figure, alt)
+    return draw_picture("intervals", figure, alt)
 
 
 def ranking_table(page: Page) -> list[Part]:

@@ -16,7 +16,7 @@ from ...analysis.differences import sort_key, value_texts
 from ..pages import style
 from ..pages.page import Page
 from ..pages.spec import LATE, Measure
-from ..pages.write import Part, Picture
+from ..pages.write import Part, draw_picture
 from .comparisons import other_keys
 from .figures import HeatMap, Line, Panel, heat_maps, line_panels
 
@@ -58,8 +58,6 @@ class Curves:
             lines = [line for panel in panels for line in panel.lines if len(line.x)]
             for line in lines if in_days else ():
                 line.x = line.x / _DAY
-            if not lines:
-                continue
             figure = line_panels(panels, x_label, y_label, columns=self.columns, x_log=log)
             value = page.cell_texts.loc[cells.index[0], self.split] if self.split else ""
             end = self.axis
@@ -70,7 +68,7 @@ class Curves:
             where = f", {names.setting_label(self.split, value)}" if self.split else ""
             over = "mean and deviation over seeds" if any(line.low is not None for line in lines) else "one seed"
             alt = f"{y_label} against {x_label}{where}, {over}"
-            pictures.append(Picture(name, figure, alt))
+            pictures += draw_picture(name, figure, alt)
         return [self.heading or "## Curves", *pictures] if pictures else []
 
     def build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
@@ -125,11 +123,9 @@ class MetricsOfSeries:
                 if not curve.empty:
                     lines.append(_mean_line(label, looks[label], curve))
             panels.append(Panel(", ".join(filter(None, (str(cell), series))), lines))
-        if not any(panel.lines for panel in panels):
-            return []
         figure = line_panels(panels, page.axis_label("iteration"), self.y_label, x_log=False)
         alt = f"{self.y_label} against server iterations: {', '.join(self.metrics.values())}"
-        return [self.heading, Picture(self.name, figure, alt)]
+        return [self.heading, *draw_picture(self.name, figure, alt)]
 
 
 @dataclass(frozen=True)
@@ -145,14 +141,12 @@ class MeasureBySetting:
             for measure in self.shown:
                 top = 100.0 if measure.is_of_metric and names.is_percent(page.metric) else None
                 panels.append(Panel(title, self._lines(page, measure, cells), page.label(measure), top))
-        if not any(len(line.x) for panel in panels for line in panel.lines):
-            return []  # runs that did not count what is measured
         label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
         what = " and ".join(page.label(measure) for measure in self.shown)
-        picture = Picture(name, figure, f"{what} against {label}, mean and deviation over seeds")
-        return [f"## Against {label}", picture]
+        alt = f"{what} against {label}, mean and deviation over seeds"
+        return [f"## Against {label}", *draw_picture(name, figure, alt)]
 
     def _lines(self, page: Page, measure: Measure, cells: pd.DataFrame) -> list[Line]:
         values, lines = page.values(measure), []
@@ -197,8 +191,6 @@ class HeatMaps:
             means = values[values["map"] == title].groupby(keys)["value"].agg(["mean", "std"])
             both = (means[how].unstack().reindex(index=ticks[0], columns=ticks[1]) for how in ("mean", "std"))
             maps.append(HeatMap(title, *(grid.to_numpy(float) for grid in both)))
-        if not any(np.isfinite(one.mean_rc).any() for one in maps):
-            return []
         top = 100.0 if self.measure.is_of_metric and names.is_percent(page.metric) else None
         if 1 in map(len, ticks):
             return self._lines(page, maps, ticks, top)
@@ -206,7 +198,7 @@ class HeatMaps:
         labels = [names.key_label(key, of) for key, of in zip(keys, ticks, strict=True)]
         figure = heat_maps(maps, rows, columns, labels[0], labels[1], page.label(self.measure), top)
         alt = f"{page.label(self.measure)}, mean ± deviation over seeds, {labels[0]} by {labels[1]}"
-        return [f"## {labels[0]} by {labels[1]}", Picture(f"heat_maps_{self.measure.name}", figure, alt)]
+        return [f"## {labels[0]} by {labels[1]}", *draw_picture(f"heat_maps_{self.measure.name}", figure, alt)]
 
     def _lines(self, page: Page, maps: list[HeatMap], ticks: list[list[str]], top: float | None) -> list[Part]:
         """Return the maps of one row or column as lines with bars of one deviation."""
@@ -223,4 +215,4 @@ class HeatMaps:
         panel = Panel("", lines, top=top, names=[names.short_value(key, text) for text in places])
         figure = line_panels([panel], label, page.label(self.measure))
         alt = f"{page.label(self.measure)} against {label}, mean and deviation over seeds"
-        return [f"## Against {label}", Picture(f"line_{self.measure.name}", figure, alt)]
+        return [f"## Against {label}", *draw_picture(f"line_{self.measure.name}", figure, alt)]

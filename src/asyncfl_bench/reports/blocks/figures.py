@@ -107,14 +107,17 @@ def line_panels(
     x_log: bool | float | None = None,
     y_log: bool = False,
     zero: bool = False,
-) -> Figure:
+) -> Figure | None:
     """Panels in rows of ``columns``, one legend below all of them. Lines without a point and empty panels are left out.
+    None if no panel is left.
 
     x_log  None: where lines end far apart; 2: to that base
     zero   a thin line at 0
     """
     panels = [replace(panel, lines=[line for line in panel.lines if len(line.x)]) for panel in panels]
     panels = [panel for panel in panels if panel.lines]
+    if not panels:
+        return None
     columns = 3 if len(panels) == 3 else max(1, min(columns, len(panels)))
     rows = math.ceil(len(panels) / columns)
     lines = [line for panel in panels for line in panel.lines]
@@ -258,11 +261,15 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
         figure.legend(handles, labels, loc="outside lower center", **look)
 
 
-def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label: str, margin: float) -> Figure:
-    """Panels of intervals side by side, a row a method. margin: of the shaded band around zero, NaN for none.
+def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label: str, margin: float) -> Figure | None:
+    """Panels of intervals side by side, a row a method; None without a panel.
+
+    margin  of the shaded band around zero, NaN for none
 
     An interval that is longer than the panel is wide ends in an arrow at its border.
     """
+    if not panels:
+        return None
     columns = min(4, len(panels))
     rows = math.ceil(len(panels) / columns)
     labels = sorted({label for panel in panels for label in panel.labels}, key=[*styles].index)
@@ -310,8 +317,8 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
 
 def forest_limits(panels: Sequence[Forest], margin: float) -> tuple[float, float]:
     """Return the ends of the x axis of ``forest_panels``."""
-    means = np.concatenate([panel.mean[np.isfinite(panel.mean)] for panel in panels])
-    lowest, highest = min(means.min(), 0.0), max(means.max(), 0.0)
+    means = np.concatenate([np.zeros(1), *(panel.mean[np.isfinite(panel.mean)] for panel in panels)])
+    lowest, highest = means.min(), means.max()
     span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
     return lowest - 0.3 * span, highest + 0.3 * span
 
@@ -330,10 +337,12 @@ def heat_maps(
     column_label: str,
     bar: str,
     top: float | None = None,
-) -> Figure:
+) -> Figure | None:
     """Up to three maps in a row on one colour scale; the numbers are written into their cells. Empty maps are left
-    out. bar: what the colour means; top: of the scale."""
+    out; None if no map is left. bar: what the colour means; top: of the scale."""
     maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
+    if not maps:
+        return None
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
     width, height = max(2.3, 0.72 * len(columns)), max(1.3, 0.5 * len(rows))
@@ -368,9 +377,13 @@ def heat_maps(
     return figure
 
 
-def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure:
+def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure | None:
     """Up to three maps in a row, each a title and the share of each label (rows) among the samples of each client
-    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label."""
+    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label. None without
+    a map that has clients and labels."""
+    maps = [(title, share_cn) for title, share_cn in maps if share_cn.size]
+    if not maps:
+        return None
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
     figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)

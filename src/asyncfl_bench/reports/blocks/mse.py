@@ -17,7 +17,7 @@ from ...analysis.step_errors import drift_by_staleness, drift_ratios, error_tabl
 from ...diagnostics.correlation import LAGS
 from ..pages.page import Page
 from ..pages.style import Style
-from ..pages.write import Part, Picture, Table
+from ..pages.write import Part, Picture, Table, draw_picture
 from .figures import Line, Panel, line_panels
 
 _ERROR = {"a2": "E|A|²", "b2": "E|B|²", "c2": "E|C|²", "error": "E|A+B+C|²"}
@@ -41,7 +41,7 @@ class ErrorParts:
             "## The three parts of the error",
             "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
             _table(page, "table1", table, _ERROR | ({"frozen": "stopped"} if "frozen" in table else {}), whole=True),
-            _parts_figure(page, table),
+            *_parts_figure(page, table),
             "## Noise: predicted by the paper and measured",
             _table(page, "noise", table, _NOISE),
             "## Drift |w_t − w_v|² of a client's model",
@@ -49,7 +49,7 @@ class ErrorParts:
             *_skews(page, table),
             *_drift_figure(page),
             "## Correlation of the noise with that of k iterations later",
-            _correlation_figure(page, table),
+            *_correlation_figure(page, table),
         ]
 
 
@@ -75,7 +75,7 @@ def _table(page: Page, name: str, table: pd.DataFrame, columns: dict[str, str], 
     return Table(name, pd.DataFrame(shown), page.with_keys(data), 2)
 
 
-def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
+def _parts_figure(page: Page, table: pd.DataFrame) -> list[Picture]:
     names = [series.replace("-", "-\n").replace(" ", "\n") for series in page.series]
     largest, panels = table[["a2", "b2", "c2"]].to_numpy().max(), []
     for cell in page.cells.index:
@@ -87,23 +87,22 @@ def _parts_figure(page: Page, table: pd.DataFrame) -> Picture:
             lines.append(Line(label, Style(colour, marker), x, y, low, high, points=True, linked=False))
         panels.append(Panel(str(cell), lines, names=names))
     figure = line_panels(panels, "", "E|·|², squared gradient norm", y_log=True)
-    return Picture("mse_parts", figure, "The three parts of the error; those that are zero to rounding are left out")
+    alt = "The three parts of the error; those that are zero to rounding are left out"
+    return draw_picture("mse_parts", figure, alt)
 
 
-def _drift_figure(page: Page) -> list[Part]:
+def _drift_figure(page: Page) -> list[Picture]:
     bins = {place: drift_by_staleness(of) for place, of in page.runs.groupby(["cell", "series"])}
     panels = []
     for cell in page.cells.index:
         own = {series: bins[cell, series] for series in page.series if (cell, series) in bins}
         arrays = {series: (of["staleness"].to_numpy(), of["drift"].to_numpy()) for series, of in own.items()}
         panels.append(Panel(str(cell), [Line(series, page.styles[series], *both) for series, both in arrays.items()]))
-    if not any(len(of) for of in bins.values()):
-        return []
     figure = line_panels(panels, "staleness [server iterations]", "drift |w_t − w_v|²", x_log=2, y_log=True)
-    return [Picture("mse_drift", figure, "Drift of a client's model against its staleness")]
+    return draw_picture("mse_drift", figure, "Drift of a client's model against its staleness")
 
 
-def _correlation_figure(page: Page, table: pd.DataFrame) -> Picture:
+def _correlation_figure(page: Page, table: pd.DataFrame) -> list[Picture]:
     lags = np.array(LAGS, dtype=float)
     panels = []
     for cell in page.cells.index:
@@ -112,7 +111,7 @@ def _correlation_figure(page: Page, table: pd.DataFrame) -> Picture:
         lines = [Line(s, page.styles[s], lags[~np.isnan(y)], y[~np.isnan(y)]) for s, y in values.items()]
         panels.append(Panel(str(cell), lines))
     figure = line_panels(panels, "k [server iterations]", "correlation of A(t) and A(t+k)", x_log=False, zero=True)
-    return Picture("mse_correlation", figure, "Correlation of the noise of a step with that of a later one")
+    return draw_picture("mse_correlation", figure, "Correlation of the noise of a step with that of a later one")
 
 
 def _number(value: float, std: float = math.nan) -> str:

@@ -59,6 +59,11 @@ class Picture:
     alt: str
 
 
+def draw_picture(name: str, figure: Figure | None, alt: str) -> list[Picture]:
+    """Return the picture as parts of a page: none where there is nothing to draw."""
+    return [] if figure is None else [Picture(name, figure, alt)]
+
+
 @dataclass
 class More:
     """Sections that README.md only links and a browser page folds: title -> parts."""
