@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 from tiers import slow
 
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.files import cache_folder
+from asyncfl_bench.tracking.wandb_account import configured_mode
+
 AFL_RUN = ("-m", "asyncfl_bench.cli")
 
 
@@ -90,6 +94,46 @@ def test_a_mistake_ends_in_one_message_exit_code_2_and_nothing_on_disk(words, ex
     assert answer.stdout == ""
     assert re.fullmatch(rf"afl-run: ({expected}).*\n", answer.stderr), answer.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--resume X",
+        "--replay X",
+        "--repeat X 5b1a564a",
+        "--archive X algorithm=asgd",
+        "--config-dir X algorithm=asgd",
+        "--import-fleet X",
+        "--sync X",
+        "--live-app X algorithm=fedbuff",
+        "output_dir='X'",
+        "data_dir='X'",
+        "archive_dir='X'",
+        "hydra.run.dir='X'",
+        "-m seed=0,1 output_dir='X'",
+        "-m seed=0,1 hydra.sweep.dir='X'",
+        "delay=trace delay.path='X'",
+        "dataset=arrays dataset.path='X'",
+        "dataset=local heterogeneity=natural dataset.classes=2 dataset.folder='X'",
+        "tracking=wandb tracking.wandb.dir='X'",
+    ],
+)
+def test_a_home_folder_of_an_unknown_user_is_one_message(words, afl_run):
+    words = words.replace("X", "~nosuchuser/x").split()
+    answer = afl_run(*words, *(["scale=smoke"] if "=" in words[-1] else []))
+    refusal = r"afl-run: \S+=~nosuchuser/x: names the home folder of an unknown user; write the whole path\n"
+    assert (answer.returncode, answer.stdout) == (2, ""), answer.stderr
+    assert re.fullmatch(refusal, answer.stderr), answer.stderr
+    assert not os.listdir()
+
+
+def test_a_process_without_a_home_folder_names_what_to_set(monkeypatch):
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    with pytest.raises(ConfigError, match=r"XDG_CACHE_HOME=~/\.cache: names the home folder"):
+        cache_folder()
+    assert configured_mode() is None
 
 
 @pytest.mark.process

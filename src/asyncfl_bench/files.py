@@ -19,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from .errors import ConfigError
+
 _DEPTH = 20  # of nested lists and mappings
 _DEEP = f"nested more than {_DEPTH} deep"
 _LONG = 2**16  # characters of YAML that cannot nest too deeply for its parser
@@ -143,9 +145,20 @@ def write_text(path: Path, text: str) -> None:
         file.write(text.encode(errors="replace"))
 
 
+def expand_home(path: str | Path, key: str) -> Path:
+    """Return a path whose ``~`` or ``~user`` is a home folder. Raises ConfigError for a user without one.
+
+    key  setting or option that has the path
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(key, path, "names the home folder of an unknown user; write the whole path") from None
+
+
 def cache_folder() -> Path:
     """Where the user keeps what can be made again: ``asyncfl_bench`` in $XDG_CACHE_HOME, else in ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "asyncfl_bench"
+    return Path(os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache", "XDG_CACHE_HOME")) / "asyncfl_bench"
 
 
 def remove_leftovers(path: Path) -> None:

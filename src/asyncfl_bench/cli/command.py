@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -20,7 +19,7 @@ from ..config.settings import RootConfig
 from ..config.suggestions import suggest_option
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
-from ..files import say, show
+from ..files import expand_home, say, show
 from ..multirun import launchers, pending, search
 from ..multirun.axes import asks_for_multirun, chosen_config
 from ..multirun.decide_words import KEYS, asks_for_looks, split_request
@@ -207,7 +206,7 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
             if not value or value.startswith("-"):
                 raise ConfigError(key, value, f"must name {what}: afl-run {flag} DIR")
-            if flag == "--archive" and not Path(value).expanduser().is_dir():
+            if flag == "--archive" and not expand_home(value, flag).is_dir():
                 raise ConfigError(flag, value, "no such folder; name one with archives of runs (*.parquet)")
             overrides.append(quote_override(key, value))
         elif word.startswith("-"):
@@ -264,7 +263,7 @@ def _write_live_app(arguments: list[str]) -> int:
     settings = compose(overrides)
     from . import live_app
 
-    show(live_app.write(Path(name).expanduser(), overrides, settings.root.n_clients))
+    show(live_app.write(expand_home(name, flag), overrides, settings.root.n_clients))
     return 0
 
 

@@ -3,11 +3,10 @@ one. torch is imported after the settings are known to be valid."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..files import show
+from ..files import expand_home, show
 from ..multirun.run import closing_line
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def replay_run(arguments: list[str]) -> int:
     result = _execute(settings)
     if result.signal is not None:
         return result.exit_code
-    live = Path(names[0]).expanduser()
+    live = expand_home(names[0], flag)
     comparison = compare_result(live, result)
     show(comparison)
     note_comparison(live, comparison, settings.identity)

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import importlib.util
 import os
-from pathlib import Path
 from typing import Any, cast, get_type_hints
 
 from omegaconf import OmegaConf
@@ -25,7 +24,7 @@ from ..errors import (
     list_some,
     locating_user_errors,
 )
-from ..files import sha256_of
+from ..files import expand_home, sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
 from .classes import part_class
@@ -258,8 +257,10 @@ def _check_finite(key: str, value: Any) -> None:
 
 
 def _check_paths(settings: Settings) -> None:
+    for key in ("output_dir", "archive_dir"):
+        expand_home(getattr(settings.root, key), key)
     for key, given in (("data_dir", settings.root.data_dir), (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))):
-        if given and not Path(given).expanduser().is_dir():
+        if given and not expand_home(given, key).is_dir():
             raise ConfigError(key, given, "must be an existing directory: create it, or leave the setting out")
         if given:
             return

@@ -10,14 +10,13 @@ import copy
 import functools
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
 
 from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
-from ..files import read_yaml
+from ..files import expand_home, read_yaml
 from ..simulation.budget import TARGET
 from .check import check_settings
 from .choices import Composition, choice_file, choices_with, composition, groups
@@ -94,7 +93,7 @@ class Compositions:
         if (folder := run.folder("hydra.run.dir")) is not None:
             if not folder:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
-            settings.place = Path(folder).expanduser()
+            settings.place = expand_home(folder, "hydra.run.dir")
         return settings
 
     def chooses_files(self, one: Override) -> bool:
@@ -291,7 +290,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
 
     With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
     """
-    path = Path(directory).expanduser()
+    path = expand_home(directory, "resume")
     tree, choices = saved_config(path)
     was = check_settings(copy.deepcopy(tree), choices)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:

@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from ..errors import PACKAGE, ConfigError, did_you_mean
-from ..files import say
+from ..files import expand_home, say
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 BY_HAND = "--config-dir"
@@ -125,7 +125,7 @@ def paper_folders() -> dict[str, Path]:
 
 def _place_in(given: str | Path) -> Place:
     """Return the place of a folder. Raises ConfigError if it does not exist or has no folder of a group."""
-    folder = Path(given).expanduser().absolute()
+    folder = expand_home(given, BY_HAND).absolute()
     if not folder.is_dir():
         raise ConfigError(BY_HAND, given, "must be an existing folder of groups, for example with algorithm/NAME.yaml")
     groups = {path.name for path in config_directory().iterdir() if path.is_dir()} | {"sweep"}

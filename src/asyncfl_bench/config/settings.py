@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import PACKAGE, check, is_built_in
-from ..files import cache_folder
+from ..files import cache_folder, expand_home
 from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
 from ..types import Facts
 
@@ -236,7 +236,7 @@ class Settings:
 
     @property
     def directory(self) -> Path:
-        return self.place or Path(self.root.output_dir).expanduser() / self.name
+        return self.place or expand_home(self.root.output_dir, "output_dir") / self.name
 
     @property
     def time_unit(self) -> str:
@@ -246,7 +246,7 @@ class Settings:
     @property
     def data_dir(self) -> Path:
         given = self.root.data_dir or os.environ.get(DATA_VARIABLE)
-        return Path(given).expanduser() if given else cache_folder() / "data"
+        return expand_home(given, "data_dir") if given else cache_folder() / "data"
 
 
 def results_version_of(rule: object) -> int:

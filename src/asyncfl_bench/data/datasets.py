@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..errors import check, list_some
-from ..files import atomic_write, cache_folder
+from ..files import atomic_write, cache_folder, expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from .archive import ARRAYS, build_cached, file_version, load_cached, read_npz
@@ -198,7 +198,7 @@ class ArraysConfig:
 
     def __post_init__(self) -> None:
         wanted = "an existing .npz file with the arrays x_train, y_train, x_test, y_test"
-        check(self.path is not None and Path(self.path).expanduser().is_file(), "path", self.path, wanted)
+        check(self.path is not None and expand_home(self.path, "path").is_file(), "path", self.path, wanted)
 
 
 class Arrays(DataSet):
@@ -217,13 +217,13 @@ class Arrays(DataSet):
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         assert self.config.path is not None
-        path, place = Path(self.config.path).expanduser(), f"dataset.path={self.config.path}"
+        path, place = expand_home(self.config.path, "path"), f"dataset.path={self.config.path}"
         return load_cached(file_version(path), lambda: build_data(place, read_npz(path, optional=("client_train",))))
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:
         with suppress(OSError, DataError):  # what is wrong is said when the data are read
-            return _count_clients(file_version(Path(str(section["path"])).expanduser()))
+            return _count_clients(file_version(expand_home(str(section["path"]), "path")))
         return None
 
 

@@ -17,7 +17,7 @@ from typing import Annotated
 import numpy as np
 
 from ..errors import ConfigError, check
-from ..files import sha256_of
+from ..files import expand_home, sha256_of
 from ..randomness import Streams
 from ..ranges import at_least
 from .archive import UNREADABLE, describe_unreadable, read_npz
@@ -44,7 +44,7 @@ class LocalConfig(PrivateConfig):
     def content_digest(self) -> str | None:
         """Return the SHA-256 of the files that this process has of the folder; None without one. A client's process and
         a server each lack some."""
-        folder, hashed = Path(str(self.folder)).expanduser(), hashlib.sha256()
+        folder, hashed = expand_home(str(self.folder), "folder"), hashlib.sha256()
         for path in sorted(folder.glob("*.np[yz]")):
             if os.access(path, os.R_OK) and (path.name in (TEST, COUNTS) or path.stem.isdecimal()):
                 hashed.update(f"{path.name} {sha256_of(path)} ".encode())
@@ -83,7 +83,7 @@ class Local:
         return Local(self.config, clients, counts_file)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        folder = Path(str(self.config.folder)).expanduser()
+        folder = expand_home(str(self.config.folder), "folder")
         if not folder.is_dir():
             found = "is a file, not a folder" if folder.exists() else f"no such folder ({folder.absolute()})"
             said = f"{found}; name the folder with {TEST} and the clients' files"

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..errors import ConfigError, check, naming_group
+from ..files import expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
@@ -181,7 +182,7 @@ class OwnArrayConfig(SamplesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.path is not None and Path(self.path).expanduser().is_file()
+        ok = self.path is not None and expand_home(self.path, "path").is_file()
         check(ok, "path", self.path, "an existing .npy file, or an .npz file with the array x")
 
 
@@ -192,7 +193,7 @@ class OwnArray(Unlabelled):
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         assert self.config.path is not None
-        path = Path(self.config.path).expanduser()
+        path = expand_home(self.config.path, "path")
         x = check_samples(path, "x", _array(path))
         if x.dtype == np.uint8:
             check_images(data)

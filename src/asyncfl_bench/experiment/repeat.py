@@ -17,6 +17,7 @@ from ..config.overrides import flat_items
 from ..config.saved import check_saved
 from ..config.settings import Settings
 from ..errors import ConfigError, did_you_mean
+from ..files import expand_home
 from ..tracking.archive import pack_archive, read_archive
 from ..tracking.records import MEASURED, NUMBERS, Record
 from .machine import describe_machine
@@ -29,7 +30,7 @@ FLAG = "--repeat"
 def find_archived_run(archive: str | Path, identity: str) -> Record:
     """Return a run of an archive. Raises InputError for a file that is none, ConfigError for a run that it lacks or
     that contradicts itself."""
-    records = {str(record.identity): record for record in read_archive(Path(archive).expanduser())}
+    records = {str(record.identity): record for record in read_archive(expand_home(archive, FLAG))}
     if identity not in records:
         known = f"must be the identity of a run in {archive}{did_you_mean(identity, records)}"
         raise ConfigError(FLAG, identity, f"{known}; afl-run --list {archive} lists them")

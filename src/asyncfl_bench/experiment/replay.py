@@ -17,7 +17,7 @@ from ..config.places import PACKAGE
 from ..config.saved import saved_config
 from ..config.settings import Settings
 from ..errors import ConfigError
-from ..files import read_json, read_parquet, read_tensors
+from ..files import expand_home, read_json, read_parquet, read_tensors
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
 from ..tracking.digests import describe_changed_file
 from ..tracking.metrics import read_metrics
@@ -39,7 +39,7 @@ OWN_TIME = "wall_time"  # of a line of metrics.jsonl: what is not repeated
 
 def replay_settings(directory: str | Path) -> Settings:
     """Return the settings of the replay of a live run. Raises ConfigError for anything else and an unfinished one."""
-    path = Path(directory).expanduser()
+    path = expand_home(directory, "--replay")
     path = path if path.name not in ("", "..") else path.resolve()
     tree, choices = saved_config(path, "--replay")
     live = check_settings(copy.deepcopy(tree), dict(choices))

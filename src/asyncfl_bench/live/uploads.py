@@ -15,7 +15,7 @@ import numpy as np
 
 from ..clients.queue import ComputedUpload
 from ..errors import BenchError, InputError, check
-from ..files import naming_file, open_own
+from ..files import expand_home, naming_file, open_own
 from ..stateful import Stateful
 from ..tracking.rundir import COUNTS_NAME
 from .choice import Simulated, SimulatedConfig
@@ -92,13 +92,13 @@ class RecordedConfig(SimulatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.path is not None and Path(self.path).expanduser().is_file()
+        ok = self.path is not None and expand_home(self.path, "path").is_file()
         allowed = "uploads.bin of a live run with live.keep_uploads=true; afl-run --replay DIR names it by itself"
         check(ok, "path", self.path, allowed)
 
     @property
     def counts_file(self) -> Path:
-        return Path(str(self.path)).expanduser().with_name(COUNTS_NAME)
+        return expand_home(str(self.path), "path").with_name(COUNTS_NAME)
 
 
 class Recorded(Simulated):
@@ -137,7 +137,7 @@ class KeptUploads(UploadSource):
 
     def __init__(self, path: str, real: SequentialComputer, d: int, shape_uc: tuple[int, int] | None):
         super().__init__(real)
-        self._path = Path(path).expanduser()
+        self._path = expand_home(path, "path")
         kind = row_type(d, shape_uc)
         size = self._path.stat().st_size
         if not size or size % kind.itemsize:

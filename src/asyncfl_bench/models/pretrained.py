@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, InputError, check
-from ..files import read_json, sha256_of
+from ..files import expand_home, read_json, sha256_of
 from ..ranges import at_least, greater_than
 from .base import NEEDS_TEXTS, Model, ModelConfig
 
@@ -82,7 +82,7 @@ class BertConfig(ModelConfig):
 
         Raises ConfigError for a folder that cannot be used.
         """
-        if self.path == MINILM or not (folder := Path(self.path).expanduser()).is_dir():
+        if self.path == MINILM or not (folder := expand_home(self.path, "path")).is_dir():
             return None
         _check_folder(self.path, folder)
         _find_folder(self.path, download=False)
@@ -232,7 +232,7 @@ def _find_folder(path: str, download: bool) -> Path:
     """Where the encoder's files are. Raises ConfigError or InputError, which say what was looked for."""
     if path == MINILM:
         return _find_minilm()
-    folder = Path(path).expanduser()
+    folder = expand_home(path, "path")
     if folder.is_dir():
         for wanted in (("config.json",), WEIGHTS, TOKENIZERS):
             if not any((folder / name).is_file() for name in wanted):

@@ -11,6 +11,7 @@ import pandas as pd
 
 from ..config import Settings
 from ..errors import ConfigError
+from ..files import expand_home
 from ..tracking.archive import archive_folders
 from ..tracking.records import MEASURED
 from ..tracking.runs import load_runs
@@ -70,12 +71,14 @@ class AskedRuns:
     @cached_property
     def own_folder(self) -> Path:
         """Return the folder of this command's runs."""
-        return Path(self.settings[0].root.output_dir).expanduser()
+        return expand_home(self.settings[0].root.output_dir, "output_dir")
 
     @cached_property
     def outputs(self) -> list[Path]:
         """Return the folders in which runs are looked for."""
-        return list({(one.asked_output_dir or Path(one.root.output_dir)).expanduser(): None for one in self.settings})
+        return list(
+            {expand_home(one.asked_output_dir or one.root.output_dir, "output_dir"): None for one in self.settings}
+        )
 
     def finished_runs(self, seeds: int) -> pd.DataFrame | None:
         """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none."""

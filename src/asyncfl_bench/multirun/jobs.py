@@ -18,6 +18,7 @@ from ..config.overrides import Override, parse_override, type_text
 from ..config.places import folder_options
 from ..config.settings import ORIGINS, Settings
 from ..errors import BenchError, ConfigError, check, list_some
+from ..files import expand_home
 from . import search
 from .axes import SearchedGrid, check_chosen, chosen_config, searched_grids
 from .grid import Grid, jobs_of
@@ -200,7 +201,7 @@ class _Planner:
         check(folder != "", "hydra.sweep.dir", "", "a directory")
         default = settings.root.output_dir if self._name is None else f"{settings.root.output_dir}/{self._name}"
         place_run(settings, folder or default, below or ".")
-        place = type_text("hydra.sweep.dir", str(Path(folder or default).expanduser()))
+        place = type_text("hydra.sweep.dir", str(expand_home(folder or default, "hydra.sweep.dir")))
         placing = (place, type_text("hydra.sweep.subdir", below or "."))
         hydra = self._kept if folder is None and below is None else (*self._kept, *placing)
         sent = tuple(f"++{text}" if parse_override(text).key in run.added else text for text in words)
@@ -289,4 +290,4 @@ def place_run(settings: Settings, folder: str, below: str) -> None:
     settings.asked_output_dir = Path(settings.root.output_dir)
     settings.root.output_dir = settings.tree["output_dir"] = str(folder)
     if below != ".":
-        settings.place = Path(folder).expanduser() / below
+        settings.place = expand_home(folder, "hydra.sweep.dir") / below

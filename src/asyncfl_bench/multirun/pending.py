@@ -13,7 +13,7 @@ from ..config import Settings
 from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
-from ..files import is_locked, read_json, say
+from ..files import expand_home, is_locked, read_json, say
 from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
 from .jobs import Job, describe_planning
@@ -163,7 +163,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     from ..tracking.records import MEASURED, read_directory
 
     known = [job.settings for job in jobs if job.settings is not None]
-    outputs = {(one.asked_output_dir or Path(one.root.output_dir)).expanduser() for one in known}
+    outputs = {expand_home(one.asked_output_dir or one.root.output_dir, "output_dir") for one in known}
     past = finished_in(outputs, MEASURED)
     wanted = {one.identity for one in known}
     asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]

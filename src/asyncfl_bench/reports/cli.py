@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, did_you_mean, list_some
-from ..files import say, show
+from ..files import expand_home, say, show
 from .options import FIGURES, UsageError, build_parser, refuse_others
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
         raise UsageError(f"{given.names[0]}: a page has its own panels, lines and axes; choose them for own runs")
-    out, folder = _output_folder(given, False), (given.runs or Path("runs")).expanduser()
+    out, folder = _output_folder(given, False), expand_home(given.runs or "runs", "--runs")
     wanted = {key: getattr(given, key) for key in ("profile", "scale", "length") if getattr(given, key)}
     for key, value in [*wanted.items(), *(("profile", profile) for profile in given.beside)]:
         if value not in (known := options(key)):
@@ -204,7 +204,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
     archive = given.archive or Path(RESULTS)
     for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
-        if getattr(given, option) is not None and not place.expanduser().is_dir():
+        if getattr(given, option) is not None and not expand_home(place, f"--{option}").is_dir():
             raise UsageError(f"--{option} {place}: no such folder; name one with {content}")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
     none = UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")

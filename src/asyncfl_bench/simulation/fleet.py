@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ConfigError, InputError, check, first_line
-from ..files import LARGEST_FILE, open_regular, read_parquet
+from ..files import LARGEST_FILE, expand_home, open_regular, read_parquet
 
 SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
@@ -33,10 +33,10 @@ def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
 
     Its rows are looked at when the run is built. layouts: as of ``FleetFile``
     """
-    ok = path is not None and Path(path).expanduser().is_file() and Path(path).suffix.lower() in SUFFIXES
+    ok = path is not None and expand_home(path, "path").is_file() and Path(path).suffix.lower() in SUFFIXES
     check(ok, "path", path, f"an existing .csv or .parquet file with the columns {columns}")
     assert path is not None
-    file = Path(path).expanduser()
+    file = expand_home(path, "path")
     if file.suffix.lower() == ".csv":
         with suppress(UnicodeDecodeError, csv.Error), file.open(encoding="utf-8-sig", newline="") as lines:
             names = [name.strip() for name in next(csv.reader(lines), [])]
@@ -62,7 +62,7 @@ class FleetFile:
     """
 
     def __init__(self, path: str, layouts: Layouts):
-        self.path = Path(path).expanduser()
+        self.path = expand_home(path, "path")
         # of a .csv the line in which a row ends, of a .parquet the row's number from 0
         read = _csv if self.path.suffix.lower() == ".csv" else _parquet
         self._word, self._place_r, values = read(self.path)

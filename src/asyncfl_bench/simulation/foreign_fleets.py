@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, InputError, first_line, list_some
-from ..files import LARGEST_FILE, atomic_write, open_regular, parse_json, spreadsheet_cell
+from ..files import LARGEST_FILE, atomic_write, expand_home, open_regular, parse_json, spreadsheet_cell
 from .phones import COLUMNS
 
 Interval = tuple[float, float]
@@ -47,7 +47,7 @@ def import_fleet(name: str) -> str:
 
     Raises ConfigError or InputError for a file of another kind, a wrong value, or if NAME.csv exists.
     """
-    path = Path(name).expanduser()
+    path = expand_home(name, "--import-fleet")
     if not path.is_file():
         raise ConfigError("--import-fleet", name, f"no such file; {ALLOWED}")
     target = Path(f"{path.stem}.csv")

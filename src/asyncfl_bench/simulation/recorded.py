@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import BenchError, InputError, check
-from ..files import LARGEST_FILE, open_regular
+from ..files import LARGEST_FILE, expand_home, open_regular
 from ..randomness import Streams
 from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
@@ -44,7 +44,7 @@ class Record:
 
 def read_record(path: str | Path, n: int) -> Record:
     """Read an arrivals.csv of n clients. Raises InputError with the line of what is wrong."""
-    record, file = Record(), Path(path).expanduser()
+    record, file = Record(), expand_home(path, "path")
     try:
         with open_regular(file, "r", LARGEST_FILE, newline="", encoding="utf-8") as lines:
             rows = csv.DictReader(lines)
@@ -68,7 +68,7 @@ def read_record(path: str | Path, n: int) -> Record:
 
 
 def _check_path(path: str | None) -> None:
-    ok = path is not None and Path(path).expanduser().is_file()
+    ok = path is not None and expand_home(path, "path").is_file()
     check(ok, "path", path, f"the {NAME} of a live run; afl-run --replay DIR names it by itself")
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..config.places import checkout_directory
 from ..errors import BenchError, InputError, first_line
-from ..files import atomic_write, check_unpacked_size, open_regular, parse_json, say
+from ..files import atomic_write, check_unpacked_size, expand_home, open_regular, parse_json, say
 from .columns import CLIENT, POINT, check_columns, column_digest, split_lists
 from .records import MEASURED, Record, check_record, find_runs, read_directory
 
@@ -105,7 +105,7 @@ def archive_folders(folder: str | Path = RESULTS) -> list[Path]:
 
     They are here, at the top of the git checkout around, and in the checkout of an editable install.
     """
-    given, checkout = Path(folder).expanduser(), checkout_directory()
+    given, checkout = expand_home(folder, "archive_dir"), checkout_directory()
     found: dict[str, Path] = {}
     for place in (given, _around(given), *([] if checkout is None else [checkout / given])):
         if place.is_dir():

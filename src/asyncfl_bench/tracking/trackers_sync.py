@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import BenchError, ConfigError
-from ..files import cache_folder, is_locked, show
+from ..files import cache_folder, expand_home, is_locked, show
 from .rundir import LOCK_NAME
 from .trackers_wandb import OWNER_NAME
 
@@ -28,7 +28,7 @@ def send_offline_runs(folders: list[str]) -> int:
     run that has not ended is left for later: its piece would be marked with half of it sent.
     """
     places = []
-    for place in (Path(folder).expanduser() for folder in folders):
+    for place in (expand_home(folder, "--sync") for folder in folders):
         if place.is_file() and place.suffix == ".parquet":
             places += _stage_archive(place)
         elif not place.is_dir():

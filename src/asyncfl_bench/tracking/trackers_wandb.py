@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import BenchError, check, check_choice, first_line
-from ..files import say
+from ..files import expand_home, say
 from ..ranges import CheckedSettings, greater_than
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
@@ -50,6 +50,8 @@ class WandbTrackerConfig(CheckedSettings):
         check(bool(self.project), "project", self.project, "a project name")
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
+        if self.dir is not None:
+            expand_home(self.dir, "dir")
 
 
 class WandbTracker(Tracker):
@@ -242,7 +244,7 @@ class WandbTracker(Tracker):
             if (directory / "wandb").is_symlink():
                 raise BenchError(f"{directory / 'wandb'}: is a link to another folder; remove it")
             return str(directory)
-        place = Path(self.config.dir).expanduser()
+        place = expand_home(self.config.dir, "dir")
         try:
             place.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=place):

@@ -28,7 +28,7 @@ def configured_mode() -> str | None:
 
 def _read_settings() -> dict[str, str]:
     """Return what the user's settings file and that of this folder say, the folder's last."""
-    home = Path(os.environ.get("WANDB_CONFIG_DIR") or Path.home() / ".config" / "wandb")
+    home = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
     parser = ConfigParser(interpolation=None)
     with suppress(Error, OSError, UnicodeDecodeError):
         parser.read([home / "settings", Path(os.environ.get("WANDB_DIR") or ".") / "wandb" / "settings"])
@@ -36,9 +36,9 @@ def _read_settings() -> dict[str, str]:
 
 
 def _has_login(host: str) -> bool:
-    files = [Path(os.environ["NETRC"])] if os.environ.get("NETRC") else [Path.home() / n for n in (".netrc", "_netrc")]
-    for file in files:
+    given = os.environ.get("NETRC")
+    for file in [given] if given else ["~/.netrc", "~/_netrc"]:
         with suppress(netrc.NetrcParseError, OSError, UnicodeDecodeError):
-            if netrc.netrc(file.expanduser()).authenticators(host):
+            if netrc.netrc(os.path.expanduser(file)).authenticators(host):
                 return True
     return False
