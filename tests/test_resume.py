@@ -116,11 +116,12 @@ def test_a_run_resumed_by_another_executor_names_both(interrupted):
     )
 
 
-def test_a_resumed_run_keeps_its_settings(interrupted):
+def test_a_resumed_run_keeps_its_settings_and_says_where_it_resumes(capfd, interrupted):
     _, directory, _ = interrupted
     with pytest.raises(ConfigError, match=r"algorithm\.c=3: cannot be changed by a resumed run"):
         run([f"resume={directory}", "algorithm.c=3"])
-    assert run([f"resume={directory}", "threads=1"]).ok
+    assert run([f"resume={directory}", "threads=1", "progress=true"]).ok
+    assert "; resumes after 60 server iterations and 824 uploads; " in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -99,9 +99,14 @@ def test_keywords_a_mapping_and_words_are_the_same_run():
     [
         ((["sweep=ace/figure2"],), r"sweep=ace/figure2: is a multirun: sweep\(\['sweep=ace/figure2'\]\) runs it"),
         ((["seed=0,1"],), r"seed=0,1: is a list of values: sweep\(\['seed=0,1'\]\) runs them all"),
+        (({"algorithm": ["ace", "asgd"]},), "must be one choice; afl-run -m algorithm=ace,asgd, or sweep"),
+        (({"n_clients": [10, 20]},), r"must be a whole number >= 1; afl-run -m n_clients=10,20, or sweep\(...\) in"),
         (("algorithm=ace",), "overrides=algorithm=ace: must be a list of texts"),
         (({"algorithm": "aec"},), "did you mean 'ace'"),
         (({"seed": object()},), "seed=object: must be text, a number"),
+        (({"dataset": (np.zeros((9, 2)), np.zeros(9, int))},), "ndarray: samples without labels; give four arrays"),
+        (({"dataset": torch.zeros(9, 2)},), "Tensor: samples without labels; give four arrays"),
+        (({"dataset": {"x": np.zeros((9, 2))}},), r"no array x_train, .* \(found x\)"),
         (({"dataset": 3},), "dataset: int: must be a pandas frame"),
         (({"dataset": dict.fromkeys(ARRAYS, np.array(["2020"], "M8"))},), "must hold numbers: x_train of datetime64"),
         (

@@ -460,6 +460,14 @@ def test_unusable_arrays_are_refused_by_name(tmp_path, change, problem):
         load_arrays(tmp_path / "a.npz", **(arrays | change))
 
 
+def test_a_table_in_the_place_of_a_users_file_is_not_to_be_deleted(tmp_path):
+    (tmp_path / "a.csv").write_text("a,label\n1,0\n")
+    wanted = r"numpy.savez\(FILE, x_train=..., .*\) writes one; in Python, run\(dataset=FRAME\) takes"
+    with pytest.raises(DataError, match=wanted) as caught:
+        Arrays(ArraysConfig(str(tmp_path / "a.csv"))).load(tmp_path, Streams(0), 2)
+    assert "delete" not in str(caught.value)
+
+
 @pytest.mark.parametrize("path", [None, "nowhere/data.npz"])
 def test_a_missing_file_is_refused_with_the_config(path):
     with pytest.raises(ConfigError, match=r"must be an existing .npz file") as caught:

@@ -126,8 +126,11 @@ def test_deviations_and_other_verdicts_are_named(results):
 
 
 @pytest.mark.slow
-def test_the_same_inputs_give_the_same_bytes_and_the_authors_text_stays(results):
+def test_the_same_inputs_give_the_same_bytes_and_the_authors_text_stays(results, capsys):
     first = written(results, "--html")
+    assert capsys.readouterr().out.splitlines() == [
+        f"written: {results}/demo/logbook.{kind}" for kind in ("md", "html")
+    ]
     page = (results / "demo/logbook.html").read_bytes()
     assert written(results, "--html") == first and (results / "demo/logbook.html").read_bytes() == page
     (results / "demo/logbook.md").write_text(

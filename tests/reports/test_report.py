@@ -187,10 +187,11 @@ def test_a_place_in_a_closed_folder_is_named(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_second_page_renews_the_forms_of_the_first(tmp_path):
+def test_a_second_page_renews_the_forms_of_the_first(tmp_path, capsys):
     out = tmp_path / "report"
     write_run(tmp_path, points=curve(0.5))
     assert main([str(tmp_path), "--format", "pdf", "svg", "tex", "--html"]) == 0
+    assert capsys.readouterr().out.endswith(f"\nwritten: {out / 'README.md'}\nwritten: {out / 'page.html'}\n")
     first = {path.name: path.read_bytes() for path in out.iterdir()}
     kinds = {Path(name).suffix for name in first}
     assert kinds == {".md", ".csv", ".png", ".pdf", ".svg", ".tex", ".html"}

@@ -85,5 +85,7 @@ class Objects:
 
 
 def _is_name(value: object) -> bool:
-    """Return True for the name or the settings of a choice, which is not an object."""
-    return isinstance(value, str) or (isinstance(value, Mapping) and "x_train" not in value)
+    """Return True for the name or the settings of a choice, or for names; these are no object."""
+    if isinstance(value, Mapping):
+        return "x_train" not in value and not any(hasattr(one, "shape") for one in value.values())
+    return isinstance(value, str)

@@ -29,6 +29,7 @@ from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range
 from .classes import part_class
 from .code import digest_code, digest_modules
+from .overrides import describe_multirun
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -221,8 +222,10 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
     except OmegaConfBaseException as error:
         key = str(error.full_key or error.key).partition("[")[0]
         annotation = str(known[key].type) if key in known else "value of the right type"
-        must = describe_range(schema, key) or describe_type(annotation)
-        raise ConfigError(f"{dotted}{key}", values.get(key), f"must be {must}") from None
+        value, must = values.get(key), describe_range(schema, key) or describe_type(annotation)
+        if isinstance(value, list) and "list" not in annotation:
+            must += f"; {describe_multirun(f'{dotted}{key}', ','.join(map(format_value, value)))}"
+        raise ConfigError(f"{dotted}{key}", value, f"must be {must}") from None
     for key, value in converted.items():
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")

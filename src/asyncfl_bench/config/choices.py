@@ -14,7 +14,7 @@ from typing import Any, cast
 from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
 from .classes import part_class
 from .other_names import describe_other_choice
-from .overrides import parse_override
+from .overrides import describe_multirun, parse_override
 from .places import places
 from .settings import DEFAULT_STEP, LISTED, PARTS, SEARCH_SPACE
 
@@ -32,6 +32,8 @@ def options(group: str) -> list[str]:
 def choice_file(group: str, choice: str) -> Path:
     """The yaml of a choice. Raises ConfigError where there is none, or where two places have one."""
     owners = [place for place in places() if choice in place.choices(group)]
+    if not owners and "," in choice:
+        raise ConfigError(group, choice, f"must be one choice; {describe_multirun(group, choice.strip('[]'))}")
     if not owners:
         known = must_be_one_of(choice, options(group), f"afl-run --help {group}")
         raise ConfigError(group, choice, describe_other_choice(group, choice, known))

@@ -173,6 +173,11 @@ def _parse_draw(parsed: Any) -> Draw | None:
     return Draw(low, high, log, isinstance(low, int) and isinstance(high, int))
 
 
+def describe_multirun(key: str, values: str) -> str:
+    """Return what to type for a run of each value. values: separated by commas"""
+    return f"afl-run -m {key}={values}, or sweep(...) in Python, runs each"
+
+
 def flat_items(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield (dotted key, value): ``{"client": {"lr": 1}}`` gives ``client.lr``, as in yaml."""
     for key, value in tree.items():

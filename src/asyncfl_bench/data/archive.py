@@ -55,8 +55,11 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
                 raise DataError(f"{path}: no array {', '.join(missing)} in it (found {found})")
             return {name: archive[name] for name in (*required, *optional) if name in archive}
     except UNREADABLE as error:
-        reason = describe_unreadable(error)
-        raise DataError(f"{path}: not a readable .npz file ({reason}); delete it or put a good one there") from error
+        names = ", ".join(f"{name}=..." for name in required)
+        remedy = f"numpy.savez(FILE, {names}) writes one; if it was downloaded, delete it"
+        if path.suffix != ".npz":
+            remedy = f"numpy.savez(FILE, {names}) writes one; in Python, run(dataset=FRAME) takes a table of pandas"
+        raise DataError(f"{path}: not a readable .npz file ({describe_unreadable(error)}); {remedy}") from error
 
 
 def describe_unreadable(error: Exception) -> str:

@@ -101,6 +101,9 @@ def _columns(given: object) -> dict[str, np.ndarray]:
     """x, y and, where there are such, client and test."""
     if _is_frame(given):
         return _frame_columns(given)
+    if isinstance(given, np.ndarray | torch.Tensor):
+        four = "four arrays (x_train, y_train, x_test, y_test), or a mapping with these names"
+        raise DataError(f"dataset: {type(given).__name__}: samples without labels; give {four}")
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         try:
             pairs = [given[place] for place in range(len(given))]

@@ -61,7 +61,9 @@ class Run:
             self.checkpoints.save()
         names = (settings.name, settings.identity, settings.experiment_name)
         if settings.root.progress and alone:  # of several runs each has one line, when it has ended
-            say("; ".join(filter(None, (self.components.describe(settings), self.tracker.describe()))))
+            used = self.components.simulation.counters
+            resumes = f"resumes after {used.iteration} server iterations and {used.uploads} uploads" if resumed else ""
+            say("; ".join(filter(None, (self.components.describe(settings), resumes, self.tracker.describe()))))
         with self.stopwatch.pausing():
             self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:

@@ -151,11 +151,12 @@ def _write_free_page(given: argparse.Namespace) -> int:
         decision_of(given.names, runs["experiment"].dropna()),
         _build_timeline(given),
     )
-    _say_left_out(page, _write_parts(page, out, given))
+    written = _write_parts(page, out, given)
+    _say_left_out(page, written[0])
     for part in page.parts:
         if isinstance(part, Table) and part.shown is not None:
             show(markdown_table(part.shown, part.words), end="\n\n")
-    show(f"written: {out / 'README.md'}")
+    _show_written(written)
     return 0
 
 
@@ -191,7 +192,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
-    from .board import write_board
+    from .board import HTML, write_board
 
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
@@ -228,7 +229,7 @@ def _write_pages(given: argparse.Namespace) -> int:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
                 say(f"left out: {lacking}, none made for this page; --profile {profile} --scale {scale} writes it")
                 continue
-            show(f"written: {_write_page(page, out, name, given)}")
+            _show_written(_write_page(page, out, name, given))
             written += 1
         except NoRuns:  # other sweeps' runs, of which this one shares none
             continue
@@ -239,6 +240,7 @@ def _write_pages(given: argparse.Namespace) -> int:
         raise none
     if written and given.metric == ACCURACY:
         write_board(out, given.html)
+        _show_written([out / HTML] if given.html else [])
     return code
 
 
@@ -259,30 +261,30 @@ def _write_logbook(given: argparse.Namespace) -> int:
     [paper] = given.names
     results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
     out = given.out or results
-    show(f"written: {write_logbook(paper, out if has_pages(paper, out) else results, out, given.html)}")
+    _show_written(write_logbook(paper, out if has_pages(paper, out) else results, out, given.html))
     return 0
 
 
-def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> Path:
+def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> list[Path]:
     """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
     from .pages.overview import SCALE, write_overview
 
     folder, in_overview = out / page.spec.sweep / name, page.scale == SCALE and page.is_judged
     if in_overview:
-        target = write_overview(page, out / page.spec.paper / SCALE)
+        written = [write_overview(page, out / page.spec.paper / SCALE)]
     if not in_overview or page.spec.sweep in given.names:
         figures = None if given.all_figures or page.scale == SCALE else FIGURES
-        target = _write_parts(page, folder, given, figures)
+        written = _write_parts(page, folder, given, figures)
     if page.is_judged and not in_overview:
         page.write_claims(folder)
     page.pack_runs(out)
-    _say_left_out(page, target)
-    return target
+    _say_left_out(page, written[0])
+    return written
 
 
-def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> Path:
-    """Write README.md, its tables and figures, and the browser page if it is asked for or there. Returns
-    README.md's path."""
+def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> list[Path]:
+    """Write README.md, its tables and figures, and the browser page if it is asked for or there. Returns the paths of
+    README.md and of a browser page that was written."""
     from .pages.provenance import is_foreign
     from .pages.write import write_parts
 
@@ -296,7 +298,13 @@ def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: i
         from .browser.html import write_html
 
         write_html(page, browser_page, _REFRESH_SECONDS if given.watch else None)
-    return target
+        return [target, browser_page]
+    return [target]
+
+
+def _show_written(pages: list[Path]) -> None:
+    for page in pages:
+        show(f"written: {page}")
 
 
 def _say_left_out(page: Page, target: Path) -> None:

@@ -42,8 +42,8 @@ correction. It is a tie if an interval is inside the margin.
 All rules: {link}."""
 
 
-def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> Path:
-    """Write ``out/PAPER/logbook.md`` and return its path.
+def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> list[Path]:
+    """Write ``out/PAPER/logbook.md`` and return the written paths, that one first.
 
     results  the folder of pages and archives
     html     also ``logbook.html``, which has a style for print
@@ -63,11 +63,12 @@ def write_logbook(paper: str, results: Path, out: Path, html: bool = False) -> P
     parts = [*logbook_parts(paper, pages, results, out.resolve() == results.resolve()), REMARKS, remarks]
     target.parent.mkdir(parents=True, exist_ok=True)
     write_text(target, markdown_text([title, *parts]))
-    if html:
-        from .browser.html import write_tables
+    if not html:
+        return [target]
+    from .browser.html import write_tables
 
-        write_tables(title.removeprefix("# "), parts, target.with_suffix(".html"))
-    return target
+    write_tables(title.removeprefix("# "), parts, target.with_suffix(".html"))
+    return [target, target.with_suffix(".html")]
 
 
 def has_pages(paper: str, results: Path) -> bool:

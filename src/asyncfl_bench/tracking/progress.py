@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class Progress:
         self._started, self._done_before = clock(), done
         self._bar: RichProgress | None = None
         self._task: TaskID  # of the bar, set with it
+        self._room: int  # columns for the facts beside the bar, set with it
         self._unshown: tuple | None = None
         self._lines_written = 0
         if self._stream is not None and self._stream.isatty() and os.environ.get("TERM") != "dumb":
@@ -88,11 +90,10 @@ class Progress:
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
         left = clock_text(self._seconds_left(done, now))
         if self._bar is not None:
-            facts = (
-                f"iteration {iteration}  acc {accuracy_text}  t {virtual_time:.4g}  {rate:.0f}/s  {left}"
-                + f"  {note}" * bool(note)
-            )
-            self._bar.update(self._task, completed=done, facts=facts)
+            facts = [left, f"iteration {iteration}", f"acc {accuracy_text}", f"t {virtual_time:.4g}", f"{rate:.0f}/s"]
+            texts = accumulate([*facts, note] if note else facts, "{}  {}".format)
+            shown = [text for text in texts if len(text) <= self._room] or [left]
+            self._bar.update(self._task, completed=done, facts=shown[-1])
             self._bar.refresh()
             return
         if self._stream is None:  # a process without standard error
@@ -127,6 +128,7 @@ class Progress:
         self._bar.start()
         room = 28 if wide else 15
         label = self.label if len(self.label) <= room else self.label[: room - 1] + "…"
+        self._room = console.width - len(label) - len(" 100% ") - (17 if wide else 0)  # 17: the bar and a space
         # rich takes a float here too, as its update() says
         self._task = self._bar.add_task(
             label,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pandas as pd
 
 from ..config import ABSENT
 from ..config.overrides import flat_items
-from ..errors import BenchError
+from ..errors import BenchError, InputError
 from ..files import clean_text
 from .archive import read_archive
 from .metrics import COUNTERS, SENT
@@ -47,6 +48,8 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
     Raises BenchError when a place does not exist or holds no run.
     """
     records: dict[str, Record] = {}
+    if wrong := [type(place).__name__ for place in places if not isinstance(place, str | os.PathLike)]:
+        raise InputError(f"places={wrong[0]}: must be folders or archives, for example load_runs('runs', 'others')")
     directories, archives, closed = find_runs([Path(place) for place in places])
     for directory in directories:
         records[str(directory)] = read_directory(directory)
@@ -86,7 +89,10 @@ def load_clients(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _read_records(runs: pd.DataFrame) -> list[Record]:
-    """Return the record of each run in the order of the frame."""
+    """Return the record of each run in the order of the frame. Raises InputError for anything but a frame."""
+    if not isinstance(runs, pd.DataFrame):
+        got = repr(runs) if isinstance(runs, str) else ""
+        raise InputError(f"runs={got or type(runs).__name__}: must be the frame that load_runs({got}) returns")
     read: dict[str, Record] = {}
     for archive in {str(run).partition(_SEPARATOR)[0] for run in runs.index if _SEPARATOR in str(run)}:
         read |= _archive_records(Path(archive))
