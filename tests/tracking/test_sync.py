@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import shutil
+import socket
 import threading
 from collections import defaultdict
 from contextlib import nullcontext
@@ -17,9 +18,11 @@ from filelock import FileLock
 from reports.runs_by_hand import config_of, write_run
 
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.tracking import trackers_sync
 from asyncfl_bench.tracking.archive import pack_archive
+from asyncfl_bench.tracking.records import Record
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker
-from asyncfl_bench.tracking.trackers_sync import _stage_archive, send_offline_runs
+from asyncfl_bench.tracking.trackers_sync import _has_whole_run, _stage_archive, send_offline_runs
 from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
 
 
@@ -205,6 +208,7 @@ def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkey
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr("asyncfl_bench.tracking.trackers_wandb.WandbTracker", Staged)
+    monkeypatch.setattr(trackers_sync, "_has_whole_run", lambda folder: bool(list(folder.rglob("*.wandb"))))
     staged, archive, texts = tmp_path / "asyncfl_bench/wandb", tmp_path / "runs.parquet", []
     for accuracy, end in ((0.5, KeyboardInterrupt), (0.5, BenchError), (0.5, None), (0.5, None), (0.7, None)):
         monkeypatch.setattr(Staged, "end", end)
@@ -216,6 +220,45 @@ def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkey
             _stage_archive(archive)
         texts.append(sorted(file.read_text() for file in staged.rglob("*.wandb")))
     assert texts == [[], [], ["0.1 0.5 "], ["0.1 0.5 "], ["0.1 0.5 ", "0.1 0.7 "]]
+
+
+@pytest.mark.process
+def test_a_server_that_does_not_answer_is_left_after_a_time_with_signs_of_life(tmp_path, monkeypatch, capsys):
+    piece(tmp_path / "runs/a", "aaaa0000", [0])
+    monkeypatch.setattr(trackers_sync, "_LONGEST_WAIT", 4)
+    monkeypatch.setattr(trackers_sync, "_SECONDS_BETWEEN_LINES", 3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("WANDB_BASE_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+        with pytest.raises(BenchError, match=r"1 run not sent \(Error: W&B's server took no run in \d s\); the same"):
+            send_offline_runs([str(tmp_path / "runs")])
+    assert capsys.readouterr().err == "0 of 1 pieces sent, none in the last 3 s\n"
+
+
+@pytest.mark.process
+def test_a_staged_run_that_a_full_disk_cut_is_staged_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    write_run(tmp_path / "runs")
+    pack_archive([tmp_path / "runs"], tmp_path / "runs.parquet")
+    [folder] = _stage_archive(tmp_path / "runs.parquet")
+    [file] = folder.rglob("*.wandb")
+    whole = file.read_bytes()
+    assert _has_whole_run(folder)
+    for cut in (0, 7, len(whole) // 2, len(whole) - 30, len(whole) - 1):
+        file.write_bytes(whole[:cut])
+        assert not _has_whole_run(folder)
+    assert _stage_archive(tmp_path / "runs.parquet") == [folder] and _has_whole_run(folder)
+
+
+def test_an_identity_that_is_a_path_makes_no_folder(tmp_path, monkeypatch, capsys):
+    record = Record("foreign", "ok", config={"model": 3}, summary={"identity": "../../../out\x1b[2J"})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("asyncfl_bench.tracking.archive.read_archive", lambda archive: [record])
+    assert _stage_archive(tmp_path / "runs.parquet") == []
+    assert (
+        "left out foreign: its identity must be 8 hex digits, found ../../../out\\x1b[2J\n" in capsys.readouterr().err
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_there_is_refused(afl_run):

@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..errors import BenchError, ConfigError
-from ..files import cache_folder, expand_home, is_locked, show
+from ..files import cache_folder, expand_home, is_locked, read_text, say, show
 from .rundir import LOCK_NAME
 from .trackers_wandb import OWNER_NAME
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
+_IDENTITY = re.compile("[0-9a-f]{8}")
+_LONGEST_WAIT = 600  # seconds without a piece that is sent
+_SECONDS_BETWEEN_LINES = 15
+_SECONDS_TO_WRITE = 10
+_FILE_HEADER, _CHUNK_HEADER, _BLOCK = 7, 7, 2**15  # bytes of W&B's files, LevelDB's logs
 
 
 def send_offline_runs(folders: list[str]) -> int:
@@ -45,17 +53,46 @@ def send_offline_runs(folders: list[str]) -> int:
     show(f"{_count_text(pending)} to send, {_count_text(sent)} sent before{running}")
     if not pending:
         return 0
-    command = [sys.executable, "-m", "wandb", "sync", *map(str, pending)]
-    answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", errors="replace")
+    answer = _run_wandb_sync(pending)
     left = [file for file in pending if not _is_sent(file)]
     for name in sorted({_run_id(file) for file in pending} - {_run_id(file) for file in left}):
         pieces = [file for file in pending if _run_id(file) == name]
         parts = f" ({len(pieces)} pieces)" if len(pieces) > 1 else ""
         show(f"sent {name}{parts} from {pieces[0].parents[2]}")
     if left:
-        said = [line for line in (answer.stdout + answer.stderr).splitlines() if "rror" in line] or ["no reason given"]
+        said = [line for line in answer.splitlines() if "rror" in line] or ["no reason given"]
         raise BenchError(f"{_count_text(left)} not sent ({said[-1].strip()}); the same command tries again")
     return 0
+
+
+def _run_wandb_sync(files: list[Path]) -> str:
+    """Send offline runs by ``wandb sync``, with a line every ``_SECONDS_BETWEEN_LINES``. Return what it printed.
+
+    It is ended if no piece was sent for ``_LONGEST_WAIT``.
+    """
+    command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+        errors="replace",
+    )
+    since, sent = time.monotonic(), 0
+    try:
+        while True:
+            try:
+                return process.communicate(timeout=_SECONDS_BETWEEN_LINES)[0]
+            except subprocess.TimeoutExpired:
+                before, sent = sent, sum(map(_is_sent, files))
+                since = time.monotonic() if sent > before else since
+            if (waited := time.monotonic() - since) > _LONGEST_WAIT:
+                return f"Error: W&B's server took no run in {waited:.0f} s"
+            say(f"{sent} of {len(files)} pieces sent, none in the last {waited:.0f} s")
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _archive_of_page(folder: Path) -> Path | None:
@@ -88,6 +125,9 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
             raise BenchError(f"{page}: {archive} has no run of {group}")
         places.append(_stage_figures(group, sorted(page.glob("*.png"))))
     for record in records:
+        if not _IDENTITY.fullmatch(str(record.identity)):  # it names a folder
+            say(f"{archive}: left out {record.name}: its identity must be 8 hex digits, found {record.identity}")
+            continue
         rows = [
             {name: value for name, value in zip(record.points, values, strict=True) if value == value}
             for values in zip(*(column.tolist() for column in record.points.values()), strict=True)
@@ -115,8 +155,9 @@ def _stage_run(
     from .trackers_wandb import WandbTracker, WandbTrackerConfig
 
     folder = cache_folder() / "wandb" / run_id
-    if list(folder.glob(_FILES)):
+    if _has_whole_run(folder):
         return folder
+    shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as unfinished:
         place = Path(unfinished) / run_id
@@ -126,14 +167,37 @@ def _stage_run(
         for row in rows:
             tracker.log(row)
         tracker.finish(summary, 0 if summary.get("exit_status") == "ok" else 1)
-        if tracker.gave_up or not list(place.glob(_FILES)):
-            raise BenchError(f"{name}: W&B did not write the whole run; the same command tries again")
+        until = time.monotonic() + _SECONDS_TO_WRITE
+        while not (tracker.gave_up or _has_whole_run(place) or time.monotonic() > until):
+            time.sleep(0.1)  # W&B's own process writes the last records
+        if tracker.gave_up or not _has_whole_run(place):
+            full = f"W&B did not write the whole run to {folder.parent}, whose disk may be full"
+            raise BenchError(f"{name}: {full}; the same command tries again")
         try:
             place.rename(folder)
         except OSError:  # another process was first
-            if not list(folder.glob(_FILES)):
+            if not _has_whole_run(folder):
                 raise
     return folder
+
+
+def _has_whole_run(folder: Path) -> bool:
+    """Return True if an offline run in the folder was sent, or has a last record that says how the run ended."""
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+
+    for file in folder.glob(_FILES):
+        content, place, record = file.read_bytes(), _FILE_HEADER, b""
+        while place + _CHUNK_HEADER <= len(content):
+            if (rest := _BLOCK - place % _BLOCK) < _CHUNK_HEADER:  # too short for a header
+                place += rest
+                continue
+            length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
+            chunk = content[place + _CHUNK_HEADER : place + _CHUNK_HEADER + length]
+            record = chunk if kind <= 2 else record + chunk  # 1: a whole record, 2: its first part
+            place += _CHUNK_HEADER + length
+        if _is_sent(file) or (place == len(content) and Record.FromString(record).HasField("exit")):
+            return True
+    return False
 
 
 def _digest(content: bytes) -> str:
@@ -143,7 +207,7 @@ def _digest(content: bytes) -> str:
 def _run_directory(file: Path) -> Path:
     """Return the directory of the run whose offline run is in ``file``."""
     owner = file.with_name(OWNER_NAME)
-    return Path(owner.read_text(encoding="utf-8")) if owner.exists() else file.parents[2]
+    return Path(read_text(owner, errors="replace").replace("\0", "")) if owner.exists() else file.parents[2]
 
 
 def _is_sent(file: Path) -> bool:
