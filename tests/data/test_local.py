@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +107,14 @@ def test_missing_and_further_files_are_named(tmp_path):
     np.save(tmp_path / "clients" / "counts.npy", np.zeros((3, 4), int))
     with pytest.raises(InputError, match=r"counts.npy: all counts are zero; write the clients' samples"):
         load(tmp_path / "clients")
+    for count in (2**62, 2**63, 2**27):
+        np.save(tmp_path / "clients" / "counts.npy", np.full((3, 4), count, np.uint64))
+        with pytest.raises(InputError, match=r"counts.npy: must count at most 134217728 samples of all clients, found"):
+            load(tmp_path / "clients", ())
+    with open(tmp_path / "clients" / "counts.npy", "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (2**40, 4)})
+    with pytest.raises(InputError, match=r"counts.npy: not a readable .npy file \(mmap length is greater"):
+        load(tmp_path / "clients", ())
     np.save(tmp_path / "clients" / "counts.npy", [[1, 1, 1, 0], [1, 2, 1, 1], [1, 1, 0, 0]])
     with pytest.raises(InputError, match=r"counts.npy: has other numbers for client 1 than 1.npz"):
         load(tmp_path / "clients")
@@ -115,6 +124,18 @@ def test_missing_and_further_files_are_named(tmp_path):
     for wrong, said in {"nowhere": "no such folder", "clients/0.npz": "is a file, not a folder"}.items():
         with pytest.raises(InputError, match=f"dataset.folder={tmp_path}/{wrong}: {said}.*; name the folder with"):
             load(tmp_path / wrong)
+
+
+def test_a_header_of_samples_that_fill_memory_is_one_line_for_a_live_server(tmp_path):
+    write(tmp_path / "clients")
+    with zipfile.ZipFile(tmp_path / "clients/1.npz", "w") as archive:
+        for name, shape in {"x": (5, 2**40), "y": (5,)}.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                header = {"descr": "<i8" if name == "y" else "<f4", "fortran_order": False, "shape": shape}
+                np.lib.format.write_array_header_1_0(file, header)
+                file.write(bytes(40))
+    with pytest.raises(InputError, match=r"1.npz: x must have samples of at most 134217728 numbers, found the shape"):
+        load(tmp_path / "clients", ())
 
 
 def test_settings_that_pool_samples_are_refused():

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import os
 import zipfile
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typing import Annotated
 import numpy as np
 
 from ..errors import ConfigError, check
-from ..files import expand_home, sha256_of
+from ..files import expand_home, open_regular, sha256_of
 from ..randomness import Streams
 from ..ranges import at_least
 from .archive import UNREADABLE, describe_unreadable, read_npz
@@ -25,6 +26,7 @@ from .base import Data, DataError, MissingData, PrivateConfig, Scale, check_labe
 from .datasets import check_samples
 
 TEST, COUNTS = "test.npz", "counts.npy"
+_MOST = 2**27  # samples that a count names, or numbers of a sample that a header names: each takes memory
 
 
 @dataclass
@@ -139,6 +141,8 @@ class Local:
         """Return the (C,) samples of each label in a client's file, of whose samples only the shape is read."""
         y = read_npz(path, ("y",))["y"]
         shape, dtype = _array_header(path, "x")
+        if math.prod(shape[1:]) > _MOST:
+            raise DataError(f"{path}: x must have samples of at most {_MOST} numbers, found the shape {shape}")
         y = check_labels(path, {"x": np.broadcast_to(np.zeros((), dtype), shape), "y": y}, "", self.config.classes)
         _check_alike(path, check_samples(path, "x", np.zeros((1, *shape[1:]), dtype)), like)
         return np.bincount(y, minlength=self.config.classes)
@@ -148,7 +152,8 @@ class Local:
         if not path.exists():
             return None
         try:
-            counts_nc = np.load(path, allow_pickle=False)
+            with open_regular(path):
+                counts_nc = np.load(path, mmap_mode="r")  # takes no memory for numbers that the file lacks
         except UNREADABLE as error:
             raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)})") from None
         wanted = (n, self.config.classes)
@@ -160,6 +165,8 @@ class Local:
             raise DataError(
                 f"{path}: must hold whole numbers >= 0 of shape {wanted}, clients and classes; found {found}"
             )
+        if (total := counts_nc.sum(dtype=float)) > _MOST:
+            raise DataError(f"{path}: must count at most {_MOST} samples of all clients, found {total:.3g}")
         return counts_nc.astype(np.int64)
 
 
