@@ -5,7 +5,7 @@ Hydra accepts plugins only from this package. Without the plugin this module def
 
 import signal
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ with suppress(ImportError):
         """One task per run. A lost node or worker is raised when the other tasks have ended."""
 
         def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+            from asyncfl_bench.clients.on_ray import binding_to_loopback
+
             assert self.config is not None and self.hydra_context is not None
             setup_globals()
             configure_log(self.config.hydra.hydra_logging, self.config.hydra.verbose)
             Path(str(self.config.hydra.sweep.dir)).mkdir(parents=True, exist_ok=True)
             handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-            start_ray(self.ray_cfg.init)
+            with binding_to_loopback() if self.ray_cfg.init.get("address") == "local" else nullcontext():
+                start_ray(self.ray_cfg.init)
             for number, handler in handlers.items():  # Ray has put its own there, which ends this process at once
                 signal.signal(number, handler)
             tasks = [self._begin(overrides, number) for number, overrides in enumerate(job_overrides, initial_job_idx)]

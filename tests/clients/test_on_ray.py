@@ -1,5 +1,6 @@
 """The executor on Ray: the bits of one after another, whatever is lost on the way."""
 
+import json
 import os
 import signal
 import subprocess
@@ -7,17 +8,27 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
 
 from asyncfl_bench import run
+from asyncfl_bench.clients.on_ray import _connect
 from asyncfl_bench.errors import ConfigError
 
 WORDS = ["algorithm=fedbuff", "n_clients=20", "progress=false", "threads=2", "trace=true", "client.local_steps=30"]
 FAULTY = [*WORDS, "budget.uploads=500", "checkpoint.every=3", "evaluation.every=3"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def token():
+    """The token of every Ray that the tests start, as each test has another home folder."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("RAY_AUTH_MODE", "token")
+        patched.setenv("RAY_AUTH_TOKEN", "0" * 64)
+        yield
 
 
 def results(folder):
@@ -52,6 +63,55 @@ def test_no_ray_and_no_cluster_are_named_before_anything_is_trained(module, addr
     with pytest.raises(ConfigError, match=message):
         run([*WORDS, "executor=ray", "budget.uploads=20", f"hydra.run.dir={tmp_path}/run"])
     assert not (tmp_path / "run").exists()
+
+
+def test_a_ray_of_this_machine_binds_to_the_loopback_and_a_named_cluster_does_not(monkeypatch):
+    constants, seen = SimpleNamespace(ENABLE_RAY_CLUSTER=True), []
+    private = ModuleType("ray._private")
+    private.ray_constants = constants
+    ray = SimpleNamespace(init=lambda *_, **__: seen.append(constants.ENABLE_RAY_CLUSTER), is_initialized=lambda: False)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setitem(sys.modules, "ray._private", private)
+    for address in ("", "auto"):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        assert _connect(1) and constants.ENABLE_RAY_CLUSTER
+    assert seen == [False, True]
+
+
+LISTENING = """
+import json, os
+from pathlib import Path
+from asyncfl_bench.clients.on_ray import _connect
+
+def processes():
+    return {path for path in Path("/proc").glob("[0-9]*")}
+
+before = processes()
+_connect(1)
+sockets = {}
+for name in ("tcp", "tcp6"):
+    for words in map(str.split, Path("/proc/net", name).read_text().splitlines()[1:]):
+        if words[3] == "0A":
+            sockets[f"socket:[{words[9]}]"] = words[1].partition(":")[0]
+found = set()
+for process in {*(processes() - before), Path("/proc/self")}:
+    for file in Path(process, "fd").iterdir():
+        if file.is_symlink():
+            found.add(sockets.get(os.readlink(file)))
+print(json.dumps([os.environ.get("RAY_AUTH_MODE"), sorted(found - {None})]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_ray_on_one_machine_listens_on_the_loopback_alone_and_asks_for_a_token(monkeypatch):
+    pytest.importorskip("ray.cluster_utils", reason="see below")
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    answer = subprocess.run([sys.executable, "-c", LISTENING], capture_output=True, text=True)
+    mode, addresses = json.loads(answer.stdout.splitlines()[-1])
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert mode == "token" and addresses and {*addresses} <= loopback
 
 
 @pytest.mark.slow

@@ -10,6 +10,8 @@ import os
 import signal
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -111,10 +113,27 @@ def _connect(cores: int) -> bool:
             allowed = "start Ray there, or unset it to use this machine"
             raise ConfigError("RAY_ADDRESS", address, f"no cluster answers ({error}); {allowed}") from None
     else:
-        init("local", num_cpus=cores, include_dashboard=False, **quiet)
+        with binding_to_loopback():
+            init("local", num_cpus=cores, include_dashboard=False, **quiet)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process at once
     return True
+
+
+@contextmanager
+def binding_to_loopback() -> Iterator[None]:
+    """A Ray that is started in the block listens on the loopback address alone, not on all of this machine.
+
+    Ray has no setting of this: an address of the loopback is replaced by the machine's. It does so itself where it
+    supports no clusters, on macOS.
+    """
+    from ray._private import ray_constants
+
+    before, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _pack(computer: SequentialComputer) -> np.ndarray:
