@@ -264,3 +264,11 @@ def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
     (tmp_path / "mine" / "algorithm" / "cutoff.yaml").write_text("\n".join(lines))
     done = afl_run("--config-dir", "mine", "--check", "algorithm=cutoff")
     assert done.returncode == 0 and "failed" not in done.stdout, done.stdout
+
+
+def test_workflows_name_actions_by_commit_and_the_image_does_not_run_as_root():
+    texts = [file.read_text() for file in (ROOT / ".github/workflows").glob("*.yml")]
+    actions = [name for text in texts for name in re.findall(r"uses: (.*)", text)]
+    assert actions and all(re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", name) for name in actions)
+    users = re.findall(r"^USER (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert users and users[-1] not in ("root", "0")
