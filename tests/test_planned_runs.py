@@ -380,10 +380,10 @@ def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
     bare("search_space:\n  algorithm.eta: tag(log,interval(0.01,1))\n  concurrency: int(interval(2,9))\n")
     jobs = plan(["sweep=tune", "algorithm=bare,ace", "trials=4"])
     drawn = [{parse_override(text).key for text in job.drawn} for job in jobs]
-    assert drawn.count({"algorithm.eta", "concurrency"}) == 4 and drawn.count({"algorithm.c"}) == 4
+    assert drawn.count({"algorithm.eta", "concurrency"}) == 4 and drawn.count({"algorithm.eta"}) == 4
     assert describe_planning(jobs) == [
         "search_space of bare: algorithm.eta=tag(log,interval(0.01,1)) concurrency=int(interval(2,9))",
-        "search_space of ace: algorithm.c=tag(log,interval(0.05,20))",
+        "search_space of ace: algorithm.eta=tag(log,interval(0.003,3))",
     ]
     fixed = plan(["sweep=tune", "algorithm=bare", "trials=4", "algorithm.eta=0.5"])
     assert {job.settings.parts["algorithm"].config.eta for job in fixed} == {0.5} and len(fixed) == 4

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 class PendingRunsConf:
     """params: key -> comma-separated values, all combined.  grids: several such, each combined with params.
     search: trials, shard and seed, where values are ranges; declared: these are those that the rules' yaml declare.
+    stages: what follows a search (asyncfl_bench.multirun.stages); null: nothing.
     stop_at_failure: no further run is launched after a failed one."""
 
     _target_: str = "hydra_plugins.asyncfl_sweeper.PendingRuns"
@@ -27,6 +28,7 @@ class PendingRunsConf:
     search: dict[str, Any] = field(
         default_factory=lambda: {"trials": None, "shard": "1/1", "seed": 0, "declared": False}
     )
+    stages: Any = None
     stop_at_failure: bool = False
 
 

@@ -285,7 +285,10 @@ def _import_fleet(arguments: list[str]) -> int:
 def _run_multirun(overrides: list[str]) -> int:
     request, overrides = split_request(overrides)
     if request is None:
-        return run_all(overrides)
+        from ..multirun.stages import StagedSearch, stages_or_none  # brings NumPy
+
+        stages = stages_or_none(overrides)
+        return run_all(overrides) if stages is None else StagedSearch(overrides, stages).run()
     from ..multirun.decide import Looks  # brings pandas
 
     return Looks(request, overrides).run()
@@ -314,9 +317,11 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     from ..experiment.preflight import Preflight
     from ..multirun.preview import preview_jobs
     from ..multirun.probe import measure_seconds, try_to_build
+    from ..multirun.stages import StagedSearch, stages_or_none
 
     request, overrides = split_request(overrides)
-    jobs = plan_multirun(overrides)[0] if request is None else []
+    stages = stages_or_none(overrides) if request is None else None
+    jobs = plan_multirun(overrides)[0] if request is None and stages is None else []
     words = [parse_override(text) for text in overrides]
     places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
     hydra = chosen_config(overrides).hydra
@@ -330,6 +335,8 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
         from ..multirun.decide import Looks  # brings pandas
 
         show(Looks(request, overrides).plan(measure, preflight))
+    elif stages is not None:
+        show(StagedSearch(overrides, stages).plan(measure, preflight))
     else:
         workers = launchers.workers_of(hydra)
         show(preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight))

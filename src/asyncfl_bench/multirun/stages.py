@@ -1,0 +1,286 @@
+"""Searches that end with a judged setting: all points on one seed, the best on another, the best of these on new seeds.
+
+Everything is found again by the identities of finished runs, so the same command resumes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..config import Settings
+from ..config.overrides import parse_override
+from ..errors import EXIT_INTERRUPTED, ConfigError, check
+from ..experiment import RunResult
+from ..experiment.preflight import Preflight
+from ..files import say, show
+from . import pending
+from .axes import chosen_config
+from .estimate import Measure, estimate_cost
+from .jobs import Job
+from .launchers import workers_of
+from .progress import count_runs
+from .run import group_overrides, plan_multirun, run_hydra
+
+SCORE = "validation/accuracy"
+_LAST_PART = 0.8  # of the uploads of a run: evaluations after it count
+_STEPS = ("algorithm.eta", "client.lr")  # the first one that is searched is the step of a rule
+_KEY = "hydra.sweeper.stages"
+
+Point = tuple[str, ...]  # overrides of the searched settings
+Cell = tuple[str, ...]  # the other overrides, without the seed: a rule in a world
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages that follow a search.
+
+    search_seeds  all points run on the first one, the best ones on the others
+    finalists     points that run on all search seeds
+    judged_seeds  of the point with the highest mean score
+    factors       of the step of this point, on ``factor_seeds``
+    """
+
+    search_seeds: tuple[int, ...]
+    finalists: int
+    judged_seeds: tuple[int, ...]
+    factors: tuple[float, ...] = ()
+    factor_seeds: tuple[int, ...] = ()
+
+    @classmethod
+    def from_settings(cls, given: Mapping[str, Any]) -> Stages:
+        """Return the stages of a sweep file. Raises ConfigError."""
+        known = {one.name for one in fields(cls)}
+        for key in given:
+            check(key in known, f"{_KEY}.{key}", given[key], f"left out; the keys are {', '.join(sorted(known))}")
+        for key in ("search_seeds", "judged_seeds", "factor_seeds"):
+            seeds = given.get(key, [])
+            ok = isinstance(seeds, list) and all(type(one) is int and one >= 0 for one in seeds)
+            check(
+                ok and (seeds or key == "factor_seeds"),
+                f"{_KEY}.{key}",
+                seeds,
+                "a list of seeds, for example [100, 101]",
+            )
+        shared = {*given["search_seeds"]} & {*given["judged_seeds"], *given.get("factor_seeds", [])}
+        check(not shared, f"{_KEY}.judged_seeds", given["judged_seeds"], "seeds that no point was chosen by")
+        finalists, factors = given.get("finalists"), given.get("factors", [])
+        check(type(finalists) is int and finalists > 0, f"{_KEY}.finalists", finalists, "a whole number above 0")
+        ok = isinstance(factors, list) and all(isinstance(one, (int, float)) and one > 0 for one in factors)
+        check(ok, f"{_KEY}.factors", factors, "a list of numbers above 0")
+        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
+        return cls(**values)
+
+    @property
+    def runs_after_search(self) -> int:
+        """Return how many runs of each rule and world follow its search on the first seed."""
+        more = self.finalists * (len(self.search_seeds) - 1)
+        return more + len(self.judged_seeds) + len(self.factors) * len(self.factor_seeds)
+
+
+def stages_or_none(overrides: Sequence[str]) -> Stages | None:
+    """Return the stages that the sweep file of the overrides names; None without any. Raises ConfigError."""
+    from omegaconf import OmegaConf
+
+    sweeper: Any = OmegaConf.to_container(chosen_config(overrides).hydra.sweeper)
+    return None if sweeper.get("stages") is None else Stages.from_settings(sweeper["stages"])
+
+
+@dataclass
+class StagedSearch:
+    """A multirun in stages. Raises ConfigError for overrides that fix what the stages choose."""
+
+    words: list[str]
+    stages: Stages
+    folder: list[str] = field(default_factory=list)
+    _jobs: dict[str, Job] = field(default_factory=dict)  # of all stages, by identity
+    _planned: dict[tuple[Cell, Point, tuple[int, ...]], list[Job]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for one in map(parse_override, self.words):
+            if one.key in ("seed", "resume", "rerun", "hydra/sweeper", "trials", "shard") or one.draw is not None:
+                how = f"is chosen by {_KEY} of the sweep file; leave it out"
+                raise ConfigError(one.key, one.text.partition("=")[2], how)
+        jobs, self.folder = plan_multirun([*self.words, f"seed={self.stages.search_seeds[0]}"])
+        self.refused = [job for job in jobs if job.settings is None]
+        self.points: dict[Cell, dict[Point, Job]] = {}
+        for job in jobs:
+            if job.settings is not None:
+                rest = tuple(text for text in job.overrides if text not in job.drawn and not text.startswith("seed="))
+                point = tuple(text for text in job.drawn if parse_override(text).key not in job.settings.idle)
+                self.points.setdefault(rest, {})[point] = job
+        if not self.points:
+            raise ConfigError("sweep", parse_sweep(self.words), f"has no run: {self.refused[0].error}")
+
+    def run(self) -> int:
+        """Run the stages one after another. Returns the exit code."""
+        for job in self.refused:
+            say(f"left out, {' '.join(job.overrides)}: {job.error}")
+        code, stages = (
+            0,
+            [
+                ("search", self._search_jobs),
+                ("finalists", self._finalist_jobs),
+                ("judged", self._judged_jobs),
+                ("robustness", self._factor_jobs),
+            ],
+        )
+        try:
+            for number, (name, jobs_of_stage) in enumerate(stages, start=1):
+                jobs = jobs_of_stage()
+                say(f"stage {number} of {len(stages)}, {name}: {count_runs(len(jobs))}")
+                if not jobs:
+                    continue
+                result = self._launch(jobs)
+                if result == EXIT_INTERRUPTED:
+                    say("afl-run: stopped; the same command resumes at this stage")
+                    return result
+                code = max(code, result)
+        finally:
+            pending.state.planned = list(self._jobs.values())
+        show(self.describe())
+        return code
+
+    def plan(self, measure: Measure | None = None, preflight: Preflight | None = None) -> str:
+        """Return the runs and hours of all stages as text; runs nothing."""
+        first = self._search_jobs()
+        left = [job for job, result in zip(first, self._results(first), strict=True) if result is None]
+        later, count = self.stages.runs_after_search, len(self.points)
+        lines = [f"{len(self.points)} searches of {max(map(len, self.points.values()))} points at most"]
+        lines += [f"  left out, {' '.join(job.overrides)}: {job.error}" for job in self.refused]
+        lines += [f"stage 1, search: {count_runs(len(first))}, {len(first) - len(left)} of them finished"]
+        lines += [f"stages 2 to 4: {later} runs each, {count_runs(later * count)} in all, chosen by the search"]
+        settings = [job.settings for job in first if job.settings is not None]
+        outputs = list({Path(one.root.output_dir).expanduser(): None for one in settings})
+        workers = min(workers_of(chosen_config(self.words).hydra), len(settings))
+        every = [*settings, *self._like_later_runs()]
+        return "\n".join([*lines, *estimate_cost(every, outputs, workers, measure, preflight).lines])
+
+    def describe(self) -> str:
+        """Return the chosen point of each search, with its scores, as text."""
+        lines = []
+        for cell in self.points:
+            name = " ".join(text for text in cell if text.startswith(("algorithm=", "paper=")))
+            if (point := self._best_point(cell)) is None:
+                lines.append(f"{name}: no point has a score")
+                continue
+            judged = self._results(self._cell_jobs(cell, point, self.stages.judged_seeds))
+            scores = [
+                score for one in judged if one is not None and not math.isnan(score := late_score(one, "test/accuracy"))
+            ]
+            text = f"test accuracy {100 * np.mean(scores):.1f} % over {len(scores)} seeds" if scores else "not judged"
+            lines.append(f"{name}: {' '.join(point)}; {text}")
+        return "\n".join(lines)
+
+    def _like_later_runs(self) -> list[Settings]:
+        """Return settings that cost as much as the runs of the later stages."""
+        first = [next(iter(points.values())).settings for points in self.points.values()]
+        return [one for one in first if one is not None for _ in range(self.stages.runs_after_search)]
+
+    def _search_jobs(self) -> list[Job]:
+        return self._remember_jobs(job for points in self.points.values() for job in points.values())
+
+    def _finalist_jobs(self) -> list[Job]:
+        more = self.stages.search_seeds[1:]
+        found = ((cell, point) for cell in self.points for point in self._finalists(cell))
+        return self._remember_jobs(job for cell, point in found for job in self._cell_jobs(cell, point, more))
+
+    def _judged_jobs(self) -> list[Job]:
+        return self._remember_jobs(
+            job
+            for cell in self.points
+            if (point := self._best_point(cell)) is not None
+            for job in self._cell_jobs(cell, point, self.stages.judged_seeds)
+        )
+
+    def _factor_jobs(self) -> list[Job]:
+        return self._remember_jobs(
+            job
+            for cell in self.points
+            if (point := self._best_point(cell)) is not None
+            for factor in self.stages.factors
+            for job in self._cell_jobs(cell, multiply_step(point, factor), self.stages.factor_seeds)
+        )
+
+    def _finalists(self, cell: Cell) -> list[Point]:
+        """Return the points with the highest scores on the first search seed."""
+        scores = self._scores(cell, self.points[cell], self.stages.search_seeds[:1])
+        return sorted(scores, key=lambda point: -scores[point])[: self.stages.finalists]
+
+    def _best_point(self, cell: Cell) -> Point | None:
+        """Return the finalist with the highest mean score over the search seeds; None if none has all."""
+        scores = self._scores(cell, self._finalists(cell), self.stages.search_seeds)
+        return max(scores, key=lambda point: scores[point], default=None)
+
+    def _scores(self, cell: Cell, points: Iterable[Point], seeds: Sequence[int]) -> dict[Point, float]:
+        """Return the mean score of each point that has one on all seeds."""
+        found = {}
+        for point in points:
+            results = self._results(self._cell_jobs(cell, point, seeds))
+            values = [math.nan if one is None else late_score(one, SCORE) for one in results]
+            if not math.isnan(mean := math.fsum(values) / len(values)):
+                found[point] = mean
+        return found
+
+    def _cell_jobs(self, cell: Cell, point: Point, seeds: Sequence[int]) -> list[Job]:
+        """Return the job of a point on each seed. Raises ConfigError for a point that cannot run."""
+        first = self.stages.search_seeds[:1]
+        if tuple(seeds[:1]) == first and point in self.points[cell]:
+            rest = self._cell_jobs(cell, point, seeds[1:]) if len(seeds) > 1 else []
+            return [self.points[cell][point], *rest]
+        key = (cell, point, tuple(seeds))
+        if key not in self._planned:
+            jobs, folder = plan_multirun([*self.words, *cell, *point, f"seed={','.join(map(str, seeds))}"])
+            assert folder == self.folder, "the folder of a sweep does not depend on its axes"
+            if error := next((job.error for job in jobs if job.settings is None), None):
+                raise ConfigError("sweep", parse_sweep(self.words), error)
+            self._planned[key] = jobs
+        return self._planned[key]
+
+    def _remember_jobs(self, jobs: Iterable[Job]) -> list[Job]:
+        found = list(jobs)
+        self._jobs |= {job.settings.identity: job for job in found if job.settings is not None}
+        return found
+
+    def _results(self, jobs: list[Job]) -> list[RunResult | None]:
+        return pending.find_finished(jobs, pending.places_of(jobs), again=True)
+
+    def _launch(self, jobs: list[Job]) -> int:
+        """Run these jobs as one multirun. Returns 75 if it was stopped, 1 if a run failed, else 0."""
+        pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+        pending.state.planned = jobs
+        try:
+            code = run_hydra(["-m", *group_overrides(self.words), *self.folder])
+        except KeyboardInterrupt:
+            return EXIT_INTERRUPTED
+        result = pending.state.result
+        return code if code == EXIT_INTERRUPTED else int(bool(result is None or result.failed))
+
+
+def late_score(result: RunResult, metric: str) -> float:
+    """Return the mean of a metric over the last fifth of a run's uploads; NaN for a diverged run, or without it."""
+    points = result.metrics
+    if not result.ok or metric not in points:
+        return math.nan
+    uploads, values = points["uploads"].to_numpy(float), points[metric].to_numpy(float)
+    counted = ~np.isnan(values) & (uploads > _LAST_PART * uploads.max())
+    return float(values[counted].mean()) if counted.any() else math.nan
+
+
+def multiply_step(point: Point, factor: float) -> Point:
+    """Return a point whose step is multiplied: ``algorithm.eta`` if it is searched, else ``client.lr``."""
+    values = dict(text.split("=", 1) for text in point)
+    key = next((key for key in _STEPS if key in values), None)
+    return tuple(
+        f"{name}={float(value) * factor:.4g}" if name == key else f"{name}={value}" for name, value in values.items()
+    )
+
+
+def parse_sweep(words: Sequence[str]) -> str:
+    """Return the choice of ``sweep`` in the overrides."""
+    return next((one.value for one in map(parse_override, words) if one.key == "sweep"), "null")

@@ -1,0 +1,138 @@
+"""A search in stages chooses by scores of finished runs, judges on other seeds, and resumes where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+
+from asyncfl_bench.config.overrides import parse_override
+from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.experiment import RunResult
+from asyncfl_bench.multirun.stages import StagedSearch, Stages, late_score, multiply_step, stages_or_none
+
+ROOT = Path(__file__).parents[1]
+WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))
+DECLARED = {1: "c0cc95532cf2893d"}  # version of the bank -> digest of its worlds, its sweep and the ranges of all rules
+WHOLE = {"search_seeds": [100, 101], "finalists": 4, "judged_seeds": [200, 201]}
+
+
+def test_the_step_of_a_point_is_the_servers_or_else_the_clients():
+    assert multiply_step(("algorithm.eta=0.5", "client.lr=0.02"), 3) == ("algorithm.eta=1.5", "client.lr=0.02")
+    assert multiply_step(("algorithm.alpha=0.5", "client.lr=0.02"), 1 / 3) == (
+        "algorithm.alpha=0.5",
+        "client.lr=0.006667",
+    )
+
+
+def finished(tmp_path: Path, status: str, rows: list[tuple[int, float | None]]) -> RunResult:
+    lines = [{"uploads": uploads, "validation/accuracy": value} for uploads, value in rows]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return RunResult(tmp_path, {"exit_status": status})
+
+
+def test_a_score_is_the_mean_over_the_last_fifth_and_a_diverged_run_has_none(tmp_path):
+    rows = [(0, 0.1), (800, 0.9), (900, 0.4), (950, None), (1000, 0.6)]
+    assert late_score(finished(tmp_path, "ok", rows), "validation/accuracy") == pytest.approx(0.5)
+    assert math.isnan(late_score(finished(tmp_path, "ok", rows), "test/accuracy"))
+    assert math.isnan(late_score(finished(tmp_path, "diverged", rows), "validation/accuracy"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"finalist": 4}, r"^hydra.sweeper.stages.finalist=4: must be left out; the keys are factor_seeds, factors, "),
+        ({"finalists": 0}, r"^hydra.sweeper.stages.finalists=0: must be a whole number above 0$"),
+        ({"judged_seeds": []}, r"^hydra.sweeper.stages.judged_seeds=\[\]: must be a list of seeds, for example"),
+        (
+            {"judged_seeds": [101]},
+            r"^hydra.sweeper.stages.judged_seeds=\[101\]: must be seeds that no point was chosen",
+        ),
+        ({"factors": [0]}, r"^hydra.sweeper.stages.factors=\[0\]: must be a list of numbers above 0$"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(changes, said):
+    with pytest.raises(ConfigError, match=said):
+        Stages.from_settings({**WHOLE, **changes})
+
+
+def test_a_word_that_the_stages_choose_is_refused_and_other_sweeps_have_no_stages():
+    assert stages_or_none(["sweep=tune"]) is None
+    stages = stages_or_none(["sweep=bank"])
+    for word in ("seed=1", "trials=4", "algorithm.eta=interval(0.1,1)"):
+        with pytest.raises(ConfigError, match=r"is chosen by hydra\.sweeper\.stages of the sweep file; leave it out"):
+            StagedSearch(["sweep=bank", "algorithm=ace", word], stages)
+
+
+def test_a_changed_declaration_makes_a_new_version_of_the_bank():
+    text = (ROOT / "sweeps/bank.yaml").read_text("utf-8")
+    version = int(text.partition("Version ")[2].partition(",")[0])
+    ranges = [
+        line
+        for rule in sorted((ROOT / "conf/algorithm").glob("*.yaml"))
+        for line in (rule.name, *rule.read_text("utf-8").splitlines())
+        if line == rule.name or line.startswith("search_space:")
+    ]
+    declared = [text, *ranges, *(world.read_text("utf-8") for world in WORLDS)]
+    digest = hashlib.sha256("\n".join(declared).encode()).hexdigest()[:16]
+    assert DECLARED[version] == digest, "results of this version are of other worlds, ranges or stages"
+
+
+def test_every_rule_declares_three_decades_of_at_most_four_settings():
+    files = sorted((ROOT / "conf/algorithm").glob("*.yaml"))
+    assert len(files) == 33
+    for rule in files:
+        space = yaml.safe_load(rule.read_text("utf-8"))["search_space"]
+        found = {key: parse_override(f"{key}={text}").draw for key, text in space.items()}
+        assert 1 <= len(found) <= 4, rule
+        wide = {key: draw.high / draw.low for key, draw in found.items() if not draw.whole}
+        assert all(draw.log for draw in found.values()) and {round(ratio) for ratio in wide.values()} <= {1000}, rule
+        assert "client.lr" in found or wide.keys() >= {"algorithm.eta"}, rule
+
+
+@pytest.mark.slow
+def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_runs_nothing(tmp_path, afl_run):
+    words = ["sweep=bank", "scale=smoke", "algorithm=fedbuff", "paper=bank/digits", "progress=false"]
+    first = afl_run(*words)
+    assert first.returncode == 0, first.stderr
+    stages = [line for line in first.stderr.splitlines() if line.startswith("stage ")]
+    assert stages == [
+        "stage 1 of 4, search: 4 runs",
+        "stage 2 of 4, finalists: 2 runs",
+        "stage 3 of 4, judged: 2 runs",
+        "stage 4 of 4, robustness: 2 runs",
+    ]
+    rows = []
+    for place in Path("runs/bank/published-smoke").glob("fedbuff-*"):
+        points = pd.read_json(place / "metrics.jsonl", lines=True, precise_float=True)
+        config = json.loads((place / "summary.json").read_text())
+        late = points[points["uploads"] > 80]["validation/accuracy"].mean()
+        rows.append({"name": config["name"], "late": late, **settings_of(place)})
+    runs = pd.DataFrame(rows)
+    search = runs[runs["seed"] == 100].sort_values("late", ascending=False)
+    finalists = runs[runs["seed"] == 101]
+    point = ["eta", "lr"]
+    assert {*finalists[point].itertuples(index=False)} == {*search.head(2)[point].itertuples(index=False)}
+    means = runs[runs["seed"].isin([100, 101])].groupby(point)["late"].agg(["mean", "size"])
+    eta, lr = means[means["size"] == 2]["mean"].idxmax()
+    judged = runs[(runs["seed"] >= 200) & (runs["eta"] == eta)]
+    assert sorted(judged["seed"]) == [200, 201] and set(judged["lr"]) == {lr}
+    factors = runs[(runs["seed"] == 200) & (runs["eta"] != eta)]["eta"] / eta
+    assert sorted(factors) == pytest.approx([0.3333, 3], rel=1e-3)
+    assert f"algorithm.eta={eta:g} client.lr={lr:g}; test accuracy" in first.stdout
+    again = afl_run(*words)
+    assert (
+        again.returncode == 0
+        and again.stdout == first.stdout.splitlines(keepends=True)[-1]
+        and "2 runs, 2 of them finished already" in again.stderr
+    )
+
+
+def settings_of(place: Path) -> dict[str, float]:
+    config = yaml.safe_load((place / "config.yaml").read_text())
+    return {"seed": config["seed"], "eta": config["algorithm"]["eta"], "lr": config["client"]["lr"]}
