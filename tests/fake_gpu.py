@@ -14,6 +14,7 @@ import zipfile
 from collections import Counter
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 from unittest.mock import patch
 
@@ -54,7 +55,7 @@ def fake_gpu():
     with ExitStack() as stack:
         for owner, name, answer in (
             (machine, "select_device", lambda choice: choice),
-            (build, "graphs_or_none", lambda device: None),
+            (build, "graphs_or_none", lambda device: EagerGraphs()),
             (machine, "device_name", str),
             (machine, "reset_peak_memory", lambda device: None),
             (machine, "peak_memory", lambda device: 0),
@@ -83,6 +84,14 @@ def fake_gpu():
 
 def _gradients(loss, of):
     return [one.detach().clone() for one in ([of] if isinstance(of, torch.Tensor) else of)]
+
+
+class EagerGraphs:
+    """Graphs that are computed operator by operator."""
+
+    def capture(self, compute):
+        compute()
+        return SimpleNamespace(replay=compute)
 
 
 class Generator(CPU_GENERATOR):

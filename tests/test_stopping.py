@@ -42,7 +42,7 @@ CASES = {
 
 def cut_off(words, when, monkeypatch):
     """A run asked to stop before each local step for which ``when(steps begun)``: its result, and how many it began."""
-    steps, raise_if_stopped = 0, LocalTraining._raise_if_stopped
+    steps, raise_if_stopped = 0, LocalTraining.raise_if_stopped
 
     def stopped(self):
         nonlocal steps
@@ -52,7 +52,7 @@ def cut_off(words, when, monkeypatch):
         raise_if_stopped(self)
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalTraining, "_raise_if_stopped", stopped)
+        patched.setattr(LocalTraining, "raise_if_stopped", stopped)
         return run(words), steps
 
 
@@ -303,7 +303,7 @@ def test_a_checkpoint_larger_than_allowed_is_not_written_and_changes_no_identity
 
 
 def test_what_a_stopped_run_could_not_save_is_said(monkeypatch, afl_run):
-    monkeypatch.setattr(LocalTraining, "_raise_if_stopped", lambda self: self.stop.append(signal.SIGINT))
+    monkeypatch.setattr(LocalTraining, "raise_if_stopped", lambda self: self.stop.append(signal.SIGINT))
     answer = afl_run(*SMALL, *LOCAL, "checkpoint.max_mib=0.0001")
     assert answer.returncode == 75 and "it resumes from the beginning" in answer.stdout
 

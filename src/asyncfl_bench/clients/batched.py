@@ -6,9 +6,8 @@ Legend: d parameters, p pieces of work computed together, B samples of a mini-ba
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,10 +43,10 @@ def most_together(d: int) -> int:
 
 
 class BatchedComputer(SequentialComputer):
-    """Stacked models: the work of p clients as one computation on (p, d), on a CPU in as many parts as there are cores.
+    """Stacked models on a CPU: the work of p clients as one computation on (p, d), in as many parts as there are cores.
 
     Results equal those of one after another up to rounding. For networks with a ``kernels.stacked.StackedNetwork``.
-    On a CPU a perceptron's work of many steps is done piece by piece with formulas for one model
+    A perceptron's work of many steps is done piece by piece with formulas for one model
     (kernels/perceptron.py), unless steps are small and many pieces have the same number of them.
     """
 
@@ -58,7 +57,7 @@ class BatchedComputer(SequentialComputer):
         self.together = self._each * workers
         self.at_once = workers
         self.steps_together = max(self.together, PARAMETER_STEPS // flat.d)
-        self._has_solo = flat.perceptron is not None and self.task.device.type == "cpu"
+        self._has_solo = flat.perceptron is not None
         self._pool = one_core_threads(workers) if workers > 1 else None
         self._own = threading.local()  # each thread's workspace
         self.ahead = self.together // 2 if self._pool else 0
@@ -106,7 +105,7 @@ class BatchedComputer(SequentialComputer):
             assert workspace is not None
             start_pd = workspace.rows_pd[first : first + part.stop - part.start]
             first += len(start_pd)
-            drawn = [self._draws(work) for work in works[part]]
+            drawn = [self.samples.draw(work) for work in works[part]]
             answers.append(self._submit(self._part, works[part], start, drawn, start_pd, out_pd[part]))
 
         def finish() -> list[ComputedUpload]:
@@ -158,16 +157,6 @@ class BatchedComputer(SequentialComputer):
             self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *bent)
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps]), self._reports([work], received[:1], out_pd)
-
-    def _draws(self, work: Work) -> Iterator[tuple[np.ndarray, Any]]:
-        """The mini-batch and the augmentation of each step. Not for threads where steps are few: streams are shared."""
-        if work.local_steps >= SOLO_MIN_STEPS:
-            return self.samples.batches(work)
-        batches, stream = self.batches.batches_of(work), self._augment
-        if stream is None:
-            return zip(batches, repeat(None), strict=False)
-        generator = stream(work.client, work.count)
-        return iter([(batch, self.task.draw_augmentation(generator, len(batch))) for batch in batches])
 
     def _part(
         self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor

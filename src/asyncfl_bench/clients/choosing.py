@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 
 from ..errors import BenchError, ConfigError, check
 from ..files import say
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
 from .on_ray import RayComputer
+from .stacked import StackComputer
 
 COMPILED_D = 20_000  # smallest d at which compiling a network of linear layers pays (docs/explanation/performance.md)
 NATIVE = "on a CPU with a sequential network of linear layers behind blocks of convolution, ReLU and 2x2 max-pool"
@@ -41,11 +42,12 @@ def native_network(choice: str, device: str, task, cut=None):
 
 def graphed_network(task, graphs, batch_size: int | str):
     """Return the task's gradients as graphs (kernels.graphed.GraphedNetwork)."""
+    size = 0 if isinstance(batch_size, str) else batch_size
+    return task.capture(graphs, size, partial(_report_refusal, "graph"))
 
-    def report(reason: str) -> None:
-        _say_once(f"executor=graph: the operators of this network are launched one by one, not as a graph: {reason}")
 
-    return task.capture(graphs, 0 if isinstance(batch_size, str) else batch_size, report)
+def _report_refusal(kind: str, reason: str) -> None:
+    _say_once(f"executor={kind}: the operators of this network are launched one by one, not as a graph: {reason}")
 
 
 _say_once = cache(say)  # a process, not for each run of a sweep
@@ -101,12 +103,17 @@ def executor_class(
     return "threads" if possible["threads"] and cores > 1 else "sequential"
 
 
-def make_computer(kind: str, *args, device: str, cores: int, network=None, **options) -> SequentialComputer:
-    """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer."""
+def make_computer(kind: str, *args, cores: int, network=None, capture=None, **options) -> SequentialComputer:
+    """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer.
+
+    capture  what captures a step on a GPU (see StackComputer)
+    """
     if kind in ("sequential", "graph") or (kind == "native" and cores == 1):
         return SequentialComputer(*args, network=network, **options)
     if kind in ("threads", "native"):
         return ThreadsComputer(*args, workers=cores, network=network, **options)
     if kind == "ray":
         return RayComputer(*args, cores=cores, **options)
-    return BatchedComputer(*args, workers=cores if device == "cpu" else 1, **options)
+    if capture is not None:
+        return StackComputer(*args, capture=capture, report=partial(_report_refusal, kind), **options)
+    return BatchedComputer(*args, workers=cores, **options)

@@ -43,6 +43,7 @@ class SequentialComputer:
     at_once = 1
     steps_together = math.inf
     ahead = 0
+    apart = False
 
     def __init__(
         self,
@@ -85,6 +86,10 @@ class SequentialComputer:
     def vectors(self, local_steps: int) -> int:
         own = 0 if self._network is None else self._network.vectors
         return 1 + own + self.local.vectors(local_steps)  # the gradient in the network's own tensors
+
+    def most_uploads(self, in_flight: int) -> int:
+        """Uploads held at most, in vectors of d floats, with that many pieces of work in flight."""
+        return 3 * self.together
 
     def close(self) -> None:
         """Ends threads, if any."""

@@ -156,12 +156,12 @@ class LocalTraining:
         anchor    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
-        gradient = self._adjust(gradient, start if anchor is None else anchor, shift)
+        gradient = self.adjust_gradient(gradient, start if anchor is None else anchor, shift)
         lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
             if self.config.optimizer == "sgd":
-                self._decay(start, out)
+                self.decay(start, out)
         elif self.config.optimizer == "sgd":
             self._sgd(start, gradient, steps, out, lr)
         else:
@@ -195,12 +195,12 @@ class LocalTraining:
         """(d,) the client's model after the work: of a gradient after one local step with it."""
         return start + upload if self.upload_kind == "difference" else start - lr * upload
 
-    def _raise_if_stopped(self) -> None:
+    def raise_if_stopped(self) -> None:
         """Raise ``Stopped`` if the run is to stop."""
         if self.stop:
             raise Stopped
 
-    def _adjust(self, gradient, anchor, shift):
+    def adjust_gradient(self, gradient, anchor, shift):
         """Return the gradient clipped, then shifted, then with the proximal term; arguments as in ``upload``."""
         norm, mu = self.config.clip, self.config.proximal
         away = anchor.new_empty(anchor.shape) if mu else None
@@ -219,19 +219,20 @@ class LocalTraining:
 
         return gradient if norm is None and shift is None and not mu else adjusted_gradient
 
-    def _decay(self, w, gradient) -> None:
+    def decay(self, w, gradient) -> None:
+        """Add what weight decay adds to the (..., d) gradient at w."""
         if self.config.weight_decay:
             gradient.add_(w, alpha=self.config.weight_decay)
 
     def _sgd(self, start, gradient, steps, out, lr) -> None:
         if steps == 1:
             gradient(start, 0, out)
-            self._decay(start, out)
+            self.decay(start, out)
             out.mul_(-lr)
             return
         descent = Descent(self.config, start, lr)
         for step in range(steps):
-            self._raise_if_stopped()
+            self.raise_if_stopped()
             gradient(descent.w, step, out)
             descent.take(out)
         out.copy_(descent.w).sub_(start)
@@ -242,7 +243,7 @@ class LocalTraining:
         w = start.clone()
         optimizer = torch.optim.AdamW([w], lr=self.config.lr, weight_decay=self.config.weight_decay)
         for step in range(steps):
-            self._raise_if_stopped()
+            self.raise_if_stopped()
             gradient(w, step, out)
             w.grad = out
             optimizer.step()
@@ -268,7 +269,8 @@ class Descent:
     def __init__(self, config: LocalConfig, start, lr):
         import torch
 
-        self.w, self.lr, self.velocity = start.clone(), lr, None
+        self.w, self.lr = start.clone(), lr
+        self.velocity: torch.Tensor | None = None
         self._weight_decay, self._momentum = config.weight_decay, None
         if config.momentum:
             self._momentum = torch.tensor(config.momentum, dtype=self.w.dtype)  # read faster than a Python number

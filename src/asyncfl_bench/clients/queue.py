@@ -13,12 +13,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import Stopped
 from ..stateful import copy_containers
 from ..types import Delivery, Work
-from .versions import Block, Blocks, ClientVectors, ModelVersions
+from .versions import Block, Blocks, ClientVectors, ModelVersions, Place
 
 if TYPE_CHECKING:
     import torch
@@ -48,17 +48,18 @@ class Computer(Protocol):
     at_once         of them in as many threads
     steps_together  steps of them, more only where fewer pieces would leave a thread without work
     ahead           computed uploads left at which the next ones are started in the background; 0: never
+    apart           uploads are separate vectors: one that arrives late then holds no memory of others
     """
 
     together: int
     at_once: int
     steps_together: float
     ahead: int
+    apart: bool
 
-    def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
         """Begins writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
+        The rows are a list with ``apart``, else one (p, d) tensor.
 
         May put ``works`` in another order. Workspaces are taken from ``blocks``.
         """
@@ -80,10 +81,10 @@ class Computer(Protocol):
 
 
 class _Batch:
-    """Work being computed: the uploads land in the block's rows, ``finish`` waits and gives the answers."""
+    """Work being computed: the uploads land in their places, ``finish`` waits and gives the answers."""
 
-    def __init__(self, works: list[Work], block: Block, finish: Callable[[], list[ComputedUpload]]):
-        self.works, self.block = works, block
+    def __init__(self, works: list[Work], places: list[Place], finish: Callable[[], list[ComputedUpload]]):
+        self.works, self.places = works, places
         self._finish = finish
         self._answers: list[ComputedUpload] | None = None
 
@@ -95,13 +96,8 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Result:
-    block: Block
-    row: int
+    place: Place
     answer: ComputedUpload
-
-    @property
-    def vector_d(self) -> torch.Tensor:
-        return self.block.rows_pd[self.row]
 
 
 class WorkQueue:
@@ -145,7 +141,7 @@ class WorkQueue:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
         else:
-            self.blocks.release_row(result.block)
+            self.blocks.release_row(result.place.block)
         self._release(work, computed=result is not None)
 
     def _release(self, work: Work, *, computed: bool) -> None:
@@ -167,7 +163,7 @@ class WorkQueue:
             else:
                 self._collect()
         result = self._results.pop(work.sequence)
-        self._lent = result.block
+        self._lent = result.place.block
         if self._begun is None and len(self._results) < self.computer.ahead and (works := self._next_works()):
             self._begun = self._begin(works)
         self.computer.take_statistics(result.answer.statistics)
@@ -175,7 +171,7 @@ class WorkQueue:
         if self.keeps_base:
             base_d = self.versions[work.iteration]
             self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
-        vector_d, along_d = result.vector_d, None
+        vector_d, along_d = result.place.row_d, None
         if self.memories is not None:
             along_d = self.memories.variate_change(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
@@ -213,8 +209,10 @@ class WorkQueue:
         return works
 
     def _begin(self, works: list[Work]) -> _Batch:
-        block = self.blocks.take(len(works), self.versions[works[0].iteration])
-        return _Batch(works, block, self.computer.begin(works, self.start, block.rows_pd[: len(works)], self.blocks))
+        p, like_d, apart = len(works), self.versions[works[0].iteration], self.computer.apart
+        places = self.blocks.take_places(p, like_d, apart)
+        out_pd: Any = [place.row_d for place in places] if apart else places[0].block.rows_pd[:p]
+        return _Batch(works, places, self.computer.begin(works, self.start, out_pd, self.blocks))
 
     def _is_begun(self, work: Work) -> bool:
         return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
@@ -226,13 +224,13 @@ class WorkQueue:
         self._begun = None
 
     def _keep(self, batch: _Batch, answers: list[ComputedUpload]) -> None:
-        for row, (work, answer) in enumerate(zip(batch.works, answers, strict=True)):
+        for place, work, answer in zip(batch.places, batch.works, answers, strict=True):
             if not self.keeps_base:
                 self.versions.release(work.iteration)
             if self._unwanted.pop(work.sequence, None) is None:
-                self._results[work.sequence] = _Result(batch.block, row, answer)
+                self._results[work.sequence] = _Result(place, answer)
             else:
-                self.blocks.release_row(batch.block)
+                self.blocks.release_row(place.block)
                 self._release(work, computed=True)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -245,7 +243,7 @@ class WorkQueue:
         state: dict = {
             "versions": self.versions.state_dict(),
             "results": {
-                sequence: {"vector_d": r.vector_d.clone(), **r.answer._asdict()}
+                sequence: {"vector_d": r.place.row_d.clone(), **r.answer._asdict()}
                 for sequence, r in self._results.items()
             },
             "unwanted": [asdict(work) for work in self._unwanted.values()],
@@ -257,13 +255,15 @@ class WorkQueue:
         return state
 
     def _begun_state(self, begun: _Batch) -> dict:
+        import torch
+
         try:
             answers = begun.finish()
         except Stopped:
             return {"sequences": [work.sequence for work in begun.works], "rows_pd": None, "losses": None}
         return {
             "sequences": [work.sequence for work in begun.works],
-            "rows_pd": begun.block.rows_pd[: len(begun.works)].clone(),
+            "rows_pd": torch.stack([place.row_d for place in begun.places]),
             "losses": [answer.loss for answer in answers],
             "outputs": [answer.outputs_uc for answer in answers],
         }
@@ -273,10 +273,10 @@ class WorkQueue:
         self.versions.state_device = model_d.device
         self.versions.load_state_dict(state["versions"])
         for sequence, saved in state["results"].items():
-            block = self.blocks.take(1, model_d)
-            block.rows_pd[0].copy_(saved["vector_d"])
+            (place,) = self.blocks.take_places(1, model_d)
+            place.row_d.copy_(saved["vector_d"])
             answer = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
-            self._results[sequence] = _Result(block, 0, answer)
+            self._results[sequence] = _Result(place, answer)
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state["computer"])
@@ -294,8 +294,9 @@ class WorkQueue:
 
 def _restore_batch(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
     """A batch that was computed before the state was saved."""
-    block = blocks.take(len(works), like_d)
-    block.rows_pd[: len(works)].copy_(saved["rows_pd"])
+    places = blocks.take_places(len(works), like_d)
+    for place, row_d in zip(places, saved["rows_pd"], strict=True):
+        place.row_d.copy_(row_d)
     losses, outputs = (copy_containers(saved[name], like_d.device) for name in ("losses", "outputs"))
     answers = [ComputedUpload(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
-    return _Batch(works, block, lambda: answers)
+    return _Batch(works, places, lambda: answers)

@@ -6,6 +6,7 @@ Legend: B samples of a mini-batch, m samples of several.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..types import Augmentation
 
+MANY_STEPS = 8  # of a piece of work, from which on its draws are made when they are needed
 CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and what is fetched is still in the cache when it is used
 
 
@@ -41,6 +43,16 @@ class Samples:
         generator = self._augment.separate_generator(work.client, work.count) if self._augment is not None else None
         for batch in self._batches.one_by_one(work):
             yield batch, None if generator is None else self._task.draw_augmentation(generator, len(batch))
+
+    def draw(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
+        """The same. Not for threads: work of few steps shares streams, as to make a generator takes longer."""
+        if work.local_steps >= MANY_STEPS:
+            return self.batches(work)
+        batches = self._batches.batches_of(work)
+        if self._augment is None:
+            return zip(batches, repeat(None), strict=False)
+        generator = self._augment(work.client, work.count)
+        return iter([(batch, self._task.draw_augmentation(generator, len(batch))) for batch in batches])
 
     def at_once(self, work: Work) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
         """x (m, ...) and y (m,) of every sample that some step sees, once and as they are; and of each step the (B,)

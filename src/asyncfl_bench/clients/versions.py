@@ -5,7 +5,7 @@ Legend: n clients, d parameters, p pieces of work computed together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..stateful import Stateful
 from ..storage import Rows, Storage
@@ -67,6 +67,17 @@ class Block:
         self.waiting = 0
 
 
+class Place(NamedTuple):
+    """A row of a block."""
+
+    block: Block
+    row: int
+
+    @property
+    def row_d(self) -> torch.Tensor:
+        return self.block.rows_pd[self.row]
+
+
 class Blocks:
     """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it.
 
@@ -86,6 +97,13 @@ class Blocks:
             block = Block(like_d.new_empty((p, like_d.numel())))
         block.waiting = p
         return block
+
+    def take_places(self, p: int, like_d: torch.Tensor, apart: bool = False) -> list[Place]:
+        """p rows of one block, or with ``apart`` of a block each."""
+        if apart:
+            return [Place(self.take(1, like_d), 0) for _ in range(p)]
+        block = self.take(p, like_d)
+        return [Place(block, row) for row in range(p)]
 
     def release_row(self, block: Block) -> None:
         """One upload of the block was used; after the last one the block is recycled."""

@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from ..config.places import named_folders, use_folders
 from ..data.base import PrivateConfig
 from ..errors import BenchError, ConfigError, check, first_line, is_built_in, naming_group
 from ..files import say
-from ..kernels.graphed import graphs_or_none
+from ..kernels.graphed import capture_checked, graphs_or_none
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
@@ -130,9 +131,9 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
             local,
             batches,
             streams,
-            device=device,
             cores=cores,
             network=network,
+            capture=None if graphs is None else partial(capture_checked, graphs),
             augment=client.augment,
             statistics_rate=settings.parts["model"].config.statistics_rate,
             reports=rule.needs.outputs,
@@ -295,7 +296,7 @@ def _count_vectors(
         rule,
         flat.d,
         len(flat.lengths),
-        together=computer.together,
+        uploads=computer.most_uploads(concurrency + (n if rule.needs.first_round else 0)),
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,
     )

@@ -6,7 +6,7 @@ Arrivals do not depend on what is computed, so such a run counts the vectors tha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -53,13 +53,12 @@ class NullComputer(Stateful):
     def __init__(self, real: SequentialComputer, server: NullServer | None = None):
         self._outputs_uc = torch.zeros(server.samples, server.classes) if server and real.reports else None
         self.together, self.at_once, self.steps_together = real.together, real.at_once, real.steps_together
-        self.ahead = real.ahead
+        self.ahead, self.apart = real.ahead, real.apart
         self._real = real
 
-    def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
-        out_pd.fill_(1.0)
+    def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
+        for out_d in out_pd:
+            out_d.fill_(1.0)
         workspace = blocks.take(rows, out_pd[0]) if (rows := self._real.workspace(works)) else None
 
         def finish() -> list[ComputedUpload]:

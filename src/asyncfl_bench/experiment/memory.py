@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..algorithms.base import equip
 from ..algorithms.common.split import SplitRule
 from ..clients.batched import most_together
+from ..clients.stacked import ROWS
 from ..data.unlabelled import USUAL, SamplesConfig
 from ..errors import ConfigError
 from ..randomness import Streams
@@ -101,11 +102,11 @@ class Vectors:
 
 
 def count_vectors(
-    settings: Settings, rule: ServerRule, d: int, tensors: int, *, together: int, computing: int, outputs: int
+    settings: Settings, rule: ServerRule, d: int, tensors: int, *, uploads: int, computing: int, outputs: int
 ) -> Vectors:
     """Count the model vectors of a run whose clients have the whole model.
 
-    together   pieces of work computed in one go
+    uploads    held at most
     computing  vectors for computing them and for diagnostics
     outputs    numbers that models say about the server's own samples
     """
@@ -120,7 +121,7 @@ def count_vectors(
         chosen=cache is not None,
         outputs=outputs if rule.needs.outputs else 0,
         versions=settings.root.concurrency,
-        uploads=3 * together,
+        uploads=uploads,
         # the model, as it is, as it was at first and as it was last logged
         computing=computing + 3,
         averaged=settings.evaluation.average or 0,
@@ -174,8 +175,12 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     local = client.build(client.config.upload).vectors(1 if one_step else 2)
     measuring = settings.parts["diagnostics"].build().vectors(rule, n, concurrency)
     together = machine.available_cores(settings.root.threads) * most_together(size.d)
+    uploads = 3 * together
+    if machine.known_device(settings.root.device) != "cpu":  # a GPU computes all work that is ready
+        together = max(together, ROWS)
+        uploads = max(uploads, concurrency + (n if rule.needs.first_round else 0) + 1)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
-    most = count_vectors(settings, rule, size.d, 1, together=together, computing=computing, outputs=outputs)
+    most = count_vectors(settings, rule, size.d, 1, uploads=uploads, computing=computing, outputs=outputs)
     fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 

@@ -8,7 +8,7 @@ Legend: d parameters, B samples of a mini-batch, C classes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -69,6 +69,26 @@ def graphs_or_none(device: str) -> Graphs | None:
     return CudaGraphs(device) if device.startswith("cuda") else None
 
 
+def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Sequence[Tensor]) -> Graph:
+    """Return the graph of ``compute``, whose replay at other numbers has the bits of the operators.
+
+    memory  all that ``compute`` reads and that changes between replays, and all that it writes; left as it was
+    Raises RuntimeError if an operator cannot be captured, or if the bits differ.
+    """
+    graph, before, results = graphs.capture(compute), [part.clone() for part in memory], []
+    for take_step in (compute, graph.replay):
+        for part, numbers in zip(memory, before, strict=True):
+            is_vector = part.is_floating_point() and part.dim() < 2
+            part.copy_(numbers * 1.01 if is_vector else numbers.flip(0))
+        take_step()
+        results.append([part.reshape(-1).clone().view(torch.uint8) for part in memory])
+    for part, numbers in zip(memory, before, strict=True):
+        part.copy_(numbers)
+    if not all(map(torch.equal, *results)):
+        raise RuntimeError("a replay differs from its operators")
+    return graph
+
+
 class WeightedModel(Protocol):
     """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
 
@@ -94,8 +114,8 @@ class _Step:
         self._network = network
         self.inputs = x.clone(), y.clone(), weight_b.clone(), None if bias_c is None else bias_c.clone()
         self.loss = network.w_d.new_zeros(())
-        self.graph = network.graphs.capture(self.compute)
-        self._check()
+        memory = network.w_d, network.out_d, self.loss, *(part for part in self.inputs if part is not None)
+        self._graph = capture_checked(network.graphs, self.compute, memory)
 
     def compute(self) -> None:
         self.loss.copy_(self._network.compute(*self.inputs))
@@ -104,25 +124,8 @@ class _Step:
         for static, given in zip(self.inputs, inputs, strict=True):
             if static is not None and given is not None:
                 static.copy_(given)
-        self.graph.replay()
+        self._graph.replay()
         return self.loss.clone()
-
-    def _check(self) -> None:
-        """Raise RuntimeError unless a replay at other numbers has the bits of the operators."""
-        network = self._network
-        kept_d = network.w_d.clone()
-        network.w_d.mul_(1.01)
-        for static in self.inputs:
-            if static is not None:
-                static.copy_(static.flip(0))
-        self.compute()
-        expected = [network.out_d.clone(), self.loss.clone()]
-        network.out_d.zero_()
-        self.graph.replay()
-        network.w_d.copy_(kept_d)
-        pairs = zip((network.out_d, self.loss), expected, strict=True)
-        if not all(torch.equal(found.view(torch.int32), wanted.view(torch.int32)) for found, wanted in pairs):
-            raise RuntimeError("a replay differs from its operators")
 
 
 class GraphedNetwork:

@@ -141,7 +141,8 @@ class Task:
         ids stay integers, (..., L); those of an encoder end behind the longest text of ``indices`` on the host.
 
         augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
-                 pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true
+                 pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true;
+                 arrays, or tensors on the device
         """
         x_train = self._x_train
         if isinstance(indices, np.ndarray):
@@ -152,7 +153,8 @@ class Task:
         flat_index = indices.reshape(-1)
         x = x_train.index_select(0, flat_index)
         if augment is not None:
-            x = crop_and_flip(x, *(send(offsets, self.device).view(-1) for offsets in augment))
+            near = (part if isinstance(part, Tensor) else send(part, self.device) for part in augment)
+            x = crop_and_flip(x, *(part.reshape(-1) for part in near))
         y = self._y_train.index_select(0, flat_index)
         return self.as_float(x).view(*indices.shape, *x.shape[1:]), y.view(indices.shape)
 

@@ -1,0 +1,237 @@
+"""Computing all work that is ready in stacks of a fixed number of models, on a GPU.
+
+Every stack has one shape, whatever is in it: rows without work have weight 0. So one captured graph takes a step of all
+models of a stack, and the bits of an upload do not depend on the other work in its stack. Work of several numbers of
+steps shares a stack, the longest first: a row whose work has ended is computed along and thrown away.
+
+Legend: d parameters, p pieces of work of a wave, R rows of a stack, B samples of a mini-batch, S steps, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import first_line
+from ..storage import send
+from ..types import Work
+from .executors import SequentialComputer
+from .local import Descent
+from .queue import ComputedUpload
+from .versions import Blocks
+
+if TYPE_CHECKING:
+    import torch
+
+    from .queue import Start
+
+    # (compute, the memory that it uses): compute as a graph, with ``replay()``; see kernels.graphed.capture_checked
+    Capture = Callable[[Callable[[], None], Sequence[torch.Tensor]], Any]
+    Received = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+
+# constants, as bits must depend neither on free memory nor on the card
+ROWS = 16  # models of a stack: more gain little
+SAMPLES = 2**12  # of all mini-batches of a stack: large ones leave room for fewer rows
+WAVE = 1024  # pieces of work at once
+WAVE_STEPS = 2**12  # steps of them: all their samples are drawn and sent before the first step
+
+
+def rows_of_stack(b: int) -> int:
+    """Return the number of models in a stack, with mini-batches of at most b samples."""
+    return max(1, min(ROWS, SAMPLES // b))
+
+
+class StackComputer(SequentialComputer):
+    """Stacked models: one captured graph is a step of R models, from the samples' indices to the changed models.
+
+    Results equal those of one after another up to rounding. For networks with a ``kernels.stacked.StackedNetwork``.
+
+    capture  captures the step
+    report   gets the reason, in one line, if the step cannot be captured
+    """
+
+    together = WAVE
+    steps_together = WAVE_STEPS
+    apart = True
+
+    def __init__(self, *args, capture: Capture, report: Callable[[str], None], **options):
+        super().__init__(*args, **options)
+        size, most = self.local.config.batch_size, max(1, int(self.task.clients.samples_n.max()))
+        self.batch = most if isinstance(size, str) else min(size, most)
+        self.rows = rows_of_stack(self.batch)
+        self.augments = self._augment is not None
+        # of a model in a step: indices and weights of its samples, their cuts, the client's number and the local step
+        self.width = (5 if self.augments else 2) * self.batch + 2
+        self._capture, self._report = capture, report
+        self._stack: _Stack | None = None
+
+    def bias_of(self, client_r: torch.Tensor) -> torch.Tensor | None:
+        """(R, C) what joins the logits of these clients' losses; None without logit adjustment."""
+        return None if self._bias_nc is None else self._bias_nc.index_select(0, client_r)
+
+    def begin(
+        self, works: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
+    ) -> Callable[[], list[ComputedUpload]]:
+        works.sort(key=lambda work: -work.local_steps)
+        parts = [slice(first, min(first + self.rows, len(works))) for first in range(0, len(works), self.rows)]
+        answers: list[ComputedUpload] = []
+        for part, steps in zip(parts, self._send([works[part] for part in parts]), strict=True):
+            received, uploads = [start(work) for work in works[part]], list(out_pd[part])
+            losses = self._compute(works[part], received, steps, uploads)
+            for work, (start_d, *_), upload_d, loss in zip(works[part], received, uploads, losses, strict=True):
+                if not self.batches.sample_count(work.client):  # an empty client has learned nothing
+                    upload_d.zero_()
+                outputs_uc = self._outputs(work, start_d, upload_d, self.task.flat.stack)
+                answers.append(ComputedUpload(loss, None, outputs_uc))
+        return lambda: answers
+
+    def _compute(
+        self, works: list[Work], received: list[Received], steps: Sequence[torch.Tensor], uploads: list[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Write the uploads of one stack, return their mean losses. steps: numbers (R, width) of each"""
+        if self._stack is None:
+            self._stack = self._build_stack(received, steps[0])
+        stack, left = self._stack, len(works)
+        stack.load(received)
+        losses: list[torch.Tensor] = []
+        for done, numbers in enumerate(steps, 1):
+            self.local.raise_if_stopped()
+            stack.take_step(numbers)
+            unfinished = sum(work.local_steps > done for work in works[:left])
+            if unfinished < left:
+                ended = slice(unfinished, left)
+                starts = [start_d for start_d, *_ in received[ended]]
+                losses[:0] = stack.unload(ended, done, starts, uploads[ended])
+                left = unfinished
+        return losses
+
+    def _build_stack(self, received: list[Received], numbers: torch.Tensor) -> _Stack:
+        """Return a stack whose step is captured, if it can be. received, numbers: of a step, to try it with"""
+        stack = _Stack(self, received[0])
+        stack.load(received)
+        try:
+            stack.capture_step(self._capture, numbers)
+        except RuntimeError as error:
+            self._report(first_line(error)[:200])
+        return stack
+
+    def _send(self, stacks: list[list[Work]]) -> Iterator[Sequence[torch.Tensor]]:
+        """For each stack the numbers (R, width) of each of its steps, on the device: one copy for all."""
+        lengths = [works[0].local_steps for works in stacks]
+        numbers = np.zeros((sum(lengths), self.rows, self.width), np.int32)
+        last = 0
+        for works, length in zip(stacks, lengths, strict=True):
+            first, last = last, last + length
+            for row, work in enumerate(works):
+                self._fill_in(numbers[first:last, row], work)
+        return (part.unbind() for part in send(numbers, self.task.device).split(lengths))
+
+    def _fill_in(self, numbers: np.ndarray, work: Work) -> None:
+        """Write the work's numbers (S, width), zero at first, in the order of ``width``. Those that are not whole are
+        float32."""
+        b, floats = self.batch, numbers.view(np.float32)
+        numbers[:, -2], floats[:, -1] = work.client, self.local.lr(work)
+        for step, (batch, cut) in enumerate(self.samples.draw(work)):
+            if size := len(batch):
+                numbers[step, :size], floats[step, b : b + size] = batch, 1 / size
+                for place, column in enumerate(cut or (), 2):
+                    numbers[step, place * b : place * b + size] = column
+
+    def vectors(self, local_steps: int) -> int:
+        return (1 + self.local.vectors(2)) * self.rows  # whatever the work, a stack is the same
+
+    def most_uploads(self, in_flight: int) -> int:
+        return in_flight + 1
+
+
+class _Stack:
+    """Static memory of R models, and a step of all of them.
+
+    received  of any piece of work: shows whether gradients are shifted
+    """
+
+    def __init__(self, computer: StackComputer, received: Received):
+        import torch
+
+        task, local, rows, b = computer.task, computer.local, computer.rows, computer.batch
+        self._local, self._moves = local, local.upload_kind == "difference"
+        start_d, _, shift_d = received
+        self._out_rd = start_d.new_zeros((rows, len(start_d)))
+        self._numbers = torch.zeros((rows, computer.width), dtype=torch.int32, device=task.device)
+        floats = self._numbers.view(torch.float32)
+        self._lr_r1 = floats[:, -1:]
+        self._descent = Descent(local.config, self._out_rd, self._lr_r1)
+        if local.config.momentum and self._moves:
+            self._descent.velocity = self._out_rd.clone()
+        self._w_rd, self._total_r = self._descent.w, start_d.new_zeros(rows)
+        self._anchor_rd = self._out_rd.clone() if local.config.proximal else None
+        self._shift_rd = None if shift_d is None else self._out_rd.clone()
+        self._adam: torch.optim.Optimizer | None = None
+        index_rb, weight_rb = self._numbers[:, :b], floats[:, b : 2 * b]
+        dy_rb, dx_rb, flip_rb = (self._numbers[:, place * b : (place + 1) * b] for place in (2, 3, 4))
+
+        def gradient(w_rd: torch.Tensor, step: int, into_rd: torch.Tensor) -> None:
+            augment = (dy_rb, dx_rb, flip_rb > 0) if computer.augments else None
+            x_rb, y_rb = task.batch(index_rb, augment)
+            bias_rc = computer.bias_of(self._numbers[:, -2])
+            self._total_r.add_(task.flat.stack.gradient(w_rd, x_rb, y_rb, weight_rb, into_rd, bias_rc))
+
+        self._gradient = local.adjust_gradient(gradient, self._anchor_rd, self._shift_rd)
+        self._step: Callable[[], None] = self.compute
+
+    def capture_step(self, capture: Capture, numbers: torch.Tensor) -> None:
+        """Take steps by a graph from now on, tried with these numbers. Raises RuntimeError if that is not possible."""
+        self._numbers.copy_(numbers)
+        memory = [self._numbers, self._w_rd, self._out_rd, self._total_r]
+        memory += [self._descent.velocity, self._anchor_rd, self._shift_rd]
+        self._step = capture(self.compute, [part for part in memory if part is not None]).replay
+
+    def load(self, received: list[Received]) -> None:
+        """Start work from these models."""
+        import torch
+
+        starts, anchors, shifts = (list(vectors) for vectors in zip(*received, strict=True))
+        for rows_rd, vectors in (self._w_rd, starts), (self._anchor_rd, anchors), (self._shift_rd, shifts):
+            if rows_rd is not None:
+                given = [start_d if one is None else one for one, start_d in zip(vectors, starts, strict=True)]
+                torch._foreach_copy_(list(rows_rd[: len(given)].unbind()), given)
+        self._total_r.zero_()
+        if self._descent.velocity is not None:
+            self._descent.velocity.zero_()
+        if self._moves and (config := self._local.config).optimizer == "adamw":
+            self._adam = torch.optim.AdamW([self._w_rd], lr=config.lr, weight_decay=config.weight_decay)
+
+    def take_step(self, numbers: torch.Tensor) -> None:
+        """Take a step of all models with these samples."""
+        self._numbers.copy_(numbers)
+        self._step()
+        if self._adam is not None:
+            self._w_rd.grad = self._out_rd
+            self._adam.step()
+            self._w_rd.grad = None
+
+    def compute(self) -> None:
+        """Compute gradients, and with SGD the changed models."""
+        self._gradient(self._w_rd, 0, self._out_rd)
+        if self._local.config.optimizer == "sgd":
+            if self._moves:
+                self._descent.take(self._out_rd)
+            else:
+                self._local.decay(self._w_rd, self._out_rd)
+
+    def unload(
+        self, part: slice, steps: int, starts: list[torch.Tensor], uploads: list[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        """Write the uploads of these rows, whose work of that many steps has ended; return their mean losses."""
+        import torch
+
+        if not self._moves:
+            torch._foreach_copy_(uploads, list(self._out_rd[part].unbind()))
+        elif steps == 1 and self._adam is None:  # a difference of two models would be rounded
+            torch._foreach_copy_(uploads, list((self._out_rd[part] * -self._lr_r1[part]).unbind()))
+        else:
+            torch._foreach_copy_(uploads, list(self._w_rd[part].unbind()))
+            torch._foreach_sub_(uploads, starts)
+        return (self._total_r[part] / steps).unbind()
