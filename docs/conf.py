@@ -27,7 +27,7 @@ _CONTENTS = {
     "Start": "docs/start/install docs/start/first_comparison docs/start/first_sweep docs/start/own_rule",
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/bank docs/howto/decide docs/howto/cluster "
     "docs/howto/python docs/howto/data docs/howto/extend docs/howto/package docs/howto/message_rule docs/howto/fleet "
-    "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/cite",
+    "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents docs/howto/cite",
     "Reference": "docs/reference/command_line docs/reference/settings docs/reference/algorithms docs/reference/delays "
     "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
     "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "

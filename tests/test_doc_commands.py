@@ -26,6 +26,7 @@ OTHERS = (
     "--resume",
     "--replay",
     "--repeat",
+    "--list",
     "--config-dir",
     "--archive",
     "--cfg",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from typing import TYPE_CHECKING
 
 from .. import __version__
@@ -19,11 +20,13 @@ from ..config.settings import RootConfig
 from ..config.suggestions import suggest_option
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
-from ..files import expand_home, say, show
+from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending, search
 from ..multirun.axes import asks_for_multirun, chosen_config
 from ..multirun.decide_words import KEYS, asks_for_looks, split_request
 from ..multirun.run import closing_line, plan_multirun, run_all, run_hydra
+from .json_objects import JsonObject, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
+from .listing import list_runs
 from .repetition import repeat_run, replay_run
 
 if TYPE_CHECKING:
@@ -36,7 +39,12 @@ _FOLDER_FLAGS = {
     "--resume": ("resume", "a run directory"),
     "--archive": ("archive_dir", "a folder of archives"),
 }
+_JSON = "--json"
 HYDRA_FLAGS = (*_CONFIG_FLAGS, *_COMPLETION_FLAGS, "--hydra-help", "--resolve", "--package", "-p")
+_WITHOUT_JSON = (
+    *HYDRA_FLAGS,
+    *("-h", "--help", "--version", "--sync", "--import-fleet", "--live-app", "--replay", "--repeat"),
+)
 
 
 def main() -> None:
@@ -83,10 +91,23 @@ def _handle_stop_signal(number, frame):
 
 
 def _main(arguments: list[str]) -> int:
-    if "--version" in arguments:
-        show(f"afl-run {__version__}")
-        return 0
+    """Run the command and return its exit code. With ``--json`` standard output has one object and nothing else."""
+    json_object = JsonObject(is_wanted=_JSON in arguments)
+    if not json_object.is_wanted:
+        return _run_command(arguments, json_object)
+    with redirect_stdout(sys.stderr):
+        code = _run_command([text for text in arguments if text != _JSON], json_object)
+    show(json.dumps(to_json_types({"exit_code": code, **json_object.fields})))
+    return code
+
+
+def _run_command(arguments: list[str], json_object: JsonObject) -> int:
     try:
+        if json_object.is_wanted and (other := [text for text in arguments if text.partition("=")[0] in _WITHOUT_JSON]):
+            raise InputError(f"{_JSON}: does not go with {other[0]}; leave out one of the two")
+        if "--version" in arguments:
+            show(f"afl-run {__version__}")
+            return 0
         _check_folder()
         arguments = _take_folders(arguments)
         if any(a in ("-h", "--help") for a in arguments):
@@ -107,26 +128,12 @@ def _main(arguments: list[str]) -> int:
         }
         if arguments and (flag := arguments[0].partition("=")[0]) in others:
             return others[flag](arguments)
+        if arguments and arguments[0].partition("=")[0] == "--list":
+            return list_runs(arguments, json_object)
         if "--check" in arguments:
-            return _check_contract([a for a in arguments if a != "--check"])
+            return _check_contract([a for a in arguments if a != "--check"], json_object)
         if any(a in HYDRA_FLAGS for a in arguments):
-            for number, word in enumerate(arguments):
-                if word.startswith("--") and word.partition("=")[0] not in (*HYDRA_FLAGS, "--multirun", "--run"):
-                    raise _unknown_option(word, arguments[number + 1 :])
-            shows_config = any(a in _CONFIG_FLAGS for a in arguments)
-            if shows_config and {"-m", "--multirun"} & set(arguments):
-                raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
-            if any(a in _COMPLETION_FLAGS for a in arguments):
-                _complete_decide()
-            if shows_config:
-                words = [a for a in arguments if "=" in a and not a.startswith("-")]
-                budget = Compositions().settings(words).tree["budget"]
-                replaced = [f"budget.{key}=null" for key, limit in budget.items() if limit is None]
-                rest = [a for a in arguments if a not in words]
-                added = Compositions().config(words).added  # which Hydra takes as ++key only
-                words = [f"++{word}" if parse_override(word).key in added else word for word in words]
-                arguments = [*rest, *substituted_choices(words), *replaced, *words]
-            return run_hydra(arguments)
+            return _run_hydra_flags(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments
         if measured and not planned:
             raise InputError("--measure goes with --plan")
@@ -135,21 +142,43 @@ def _main(arguments: list[str]) -> int:
             allowed = "goes with a multirun: afl-run -m algorithm=ace,mine decide=true, or a sweep"
             raise ConfigError("decide", "true", allowed)
         if planned:
-            return _show_plan(overrides, measured)
+            return _show_plan(overrides, measured, json_object)
         if multirun or asks_for_multirun(overrides):
-            return _run_multirun(overrides)
-        return _run_single(overrides)
+            return _run_multirun(overrides, json_object)
+        return _run_single(overrides, json_object)
     except BenchError as error:
-        say(f"afl-run: {error}")
-        return error.exit_code
+        code, problem = error.exit_code, str(error)
     except OSError as error:
         if error.filename is None:
             raise
-        say(f"afl-run: {error.filename}: {error.strerror}")
-        return 1
+        code, problem = 1, f"{error.filename}: {error.strerror}"
     except KeyboardInterrupt:
-        say("afl-run: interrupted; run the same command again to resume (from the last checkpoint, if there is one)")
-        return EXIT_INTERRUPTED
+        code = EXIT_INTERRUPTED
+        problem = "interrupted; run the same command again to resume (from the last checkpoint, if there is one)"
+    say(f"afl-run: {problem}")
+    json_object.fields["error"] = problem
+    return code
+
+
+def _run_hydra_flags(arguments: list[str]) -> int:
+    """Run one of Hydra's flags with the settings that a run would have."""
+    for number, word in enumerate(arguments):
+        if word.startswith("--") and word.partition("=")[0] not in (*HYDRA_FLAGS, "--multirun", "--run"):
+            raise _unknown_option(word, arguments[number + 1 :])
+    shows_config = any(a in _CONFIG_FLAGS for a in arguments)
+    if shows_config and {"-m", "--multirun"} & set(arguments):
+        raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
+    if any(a in _COMPLETION_FLAGS for a in arguments):
+        _complete_decide()
+    if shows_config:
+        words = [a for a in arguments if "=" in a and not a.startswith("-")]
+        budget = Compositions().settings(words).tree["budget"]
+        replaced = [f"budget.{key}=null" for key, limit in budget.items() if limit is None]
+        rest = [a for a in arguments if a not in words]
+        added = Compositions().config(words).added  # which Hydra takes as ++key only
+        words = [f"++{word}" if parse_override(word).key in added else word for word in words]
+        arguments = [*rest, *substituted_choices(words), *replaced, *words]
+    return run_hydra(arguments)
 
 
 def _take_folders(arguments: list[str]) -> list[str]:
@@ -236,13 +265,14 @@ def _check_single_run(overrides: list[str]) -> None:
             raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
 
 
-def _run_single(overrides: list[str]) -> int:
+def _run_single(overrides: list[str], json_object: JsonObject) -> int:
     _check_single_run(overrides)
     settings = compose(overrides)
     from ..experiment import execute  # torch comes in here, the settings are known to be valid
 
     result = execute(settings, ends_process=True)
     show(closing_line(result, settings.time_unit))
+    json_object.add(describe_run, result)
     return result.exit_code
 
 
@@ -282,19 +312,24 @@ def _import_fleet(arguments: list[str]) -> int:
     return 0
 
 
-def _run_multirun(overrides: list[str]) -> int:
+def _run_multirun(overrides: list[str], json_object: JsonObject) -> int:
     request, overrides = split_request(overrides)
     if request is None:
         from ..multirun.stages import StagedSearch, stages_or_none  # brings NumPy
 
         stages = stages_or_none(overrides)
-        return run_all(overrides) if stages is None else StagedSearch(overrides, stages).run()
-    from ..multirun.decide import Looks  # brings pandas
+        code = run_all(overrides) if stages is None else StagedSearch(overrides, stages).run()
+    else:
+        from ..multirun.decide import Looks  # brings pandas
 
-    return Looks(request, overrides).run()
+        looks = Looks(request, overrides)
+        code = looks.run()
+        json_object.add(describe_looks, looks)
+    json_object.add(lambda: describe_multirun(pending.state.planned, pending.results()))
+    return code
 
 
-def _check_contract(arguments: list[str]) -> int:
+def _check_contract(arguments: list[str], json_object: JsonObject) -> int:
     """Check a rule against the contract, and print a line for each check. Returns 1 if the rule breaks the contract."""
     if other := [text for text in arguments if text in ("--plan", "--measure")]:
         raise InputError(f"--check: does not go with {other[0]}; leave out one of the two")
@@ -306,14 +341,15 @@ def _check_contract(arguments: list[str]) -> int:
     compose(overrides)
     from ..experiment.contract import check_rule  # torch comes in here, the settings are known to be valid
 
-    code = 0
+    checks = []
     for name, problem, what in check_rule(overrides):
         show(f"{'failed' if problem else 'ok':<8}{name:<18}{problem or what}")
-        code = 1 if problem else code
-    return code
+        checks.append((name, problem, what))
+    json_object.add(describe_checks, checks)
+    return int(any(problem for _, problem, _ in checks))
 
 
-def _show_plan(overrides: list[str], measured: bool) -> int:
+def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) -> int:
     from ..experiment.preflight import Preflight
     from ..multirun.preview import preview_jobs
     from ..multirun.probe import measure_seconds, try_to_build
@@ -334,10 +370,16 @@ def _show_plan(overrides: list[str], measured: bool) -> int:
     if request is not None:
         from ..multirun.decide import Looks  # brings pandas
 
-        show(Looks(request, overrides).plan(measure, preflight))
+        looks = Looks(request, overrides)
+        show(looks.plan(measure, preflight))
+        json_object.add(describe_looks, looks)
     elif stages is not None:
-        show(StagedSearch(overrides, stages).plan(measure, preflight))
+        text = StagedSearch(overrides, stages).plan(measure, preflight)
+        show(text)
+        json_object.add(lambda: {"notes": text.splitlines()})
     else:
         workers = launchers.workers_of(hydra)
-        show(preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight))
+        preview = preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight)
+        show(preview)
+        json_object.add(describe_plan, preview)
     return 2 if preflight.checked and not preflight.passed else 0

@@ -24,7 +24,7 @@ from .classes import part_class
 from .hydra_keys import check_hydra, check_hydra_of_single_run, check_hydra_words
 from .interpolations import RunConfig
 from .overrides import Override, parse_override
-from .places import class_names
+from .places import class_names, command_text
 from .saved import START_AGAIN, saved_config
 from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, identity_of_tree
 from .suggestions import suggest_setting
@@ -176,7 +176,9 @@ def check_composed(
     config |= own
     choices |= dict.fromkeys(own, OWN)
     _use_own_clients(config, choices, {parse_override(text).key.partition(".")[0] for text in overrides})
-    return check_settings(config, choices, _has_default_steps(overrides))
+    settings = check_settings(config, choices, _has_default_steps(overrides))
+    settings.command = None if own else command_text(overrides)
+    return settings
 
 
 def _use_own_clients(config: dict[str, Any], choices: dict[str, str], given: Container[str]) -> None:
@@ -300,6 +302,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     tree["resume"] = str(path)
     settings = check_settings(tree, choices)
     settings.place = path
+    settings.command = command_text(["--resume", str(path), *(one.text for one in words)])
     if settings.identity != was.identity:
         named = path if path.name not in ("", "..") else path.resolve()
         settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)

@@ -35,6 +35,7 @@ def overview() -> str:
         "  afl-run -m algorithm=ace,mine decide=true          adds seeds until each pair is decided",
         "  afl-run --resume DIR                               resume an interrupted run",
         "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
+        "  afl-run --list [WHERE]                             past runs: state, accuracy, command",
         "  afl-run --replay DIR                               repeat a live run in the simulator; the same bits?",
         "  afl-run --repeat ARCHIVE IDENTITY                  repeat an archived run; the same numbers?",
         "  afl-run --live-app DIR algorithm=ca2fl             write a live run as a Flower app, and how to start it",
@@ -44,6 +45,7 @@ def overview() -> str:
         "  afl-run --check algorithm=mine                     check a server rule of yours against the contract",
         "  afl-run --help algorithm=ace                       a choice's settings; --help algorithm lists the choices",
         "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
+        "  --json behind a run, --plan, --check or --list     one object for a program",
         "",
         "Groups (group=choice), then any setting in them (delay.beta=10):",
     ]

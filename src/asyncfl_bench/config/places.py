@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -71,9 +72,9 @@ def named_folders() -> list[Path]:
     return [place.conf for place in _by_hand]
 
 
-def folder_options() -> list[str]:
-    """Return the options that name the same folders on a command line."""
-    return [word for folder in named_folders() for word in (BY_HAND, str(folder))]
+def command_text(words: Iterable[str]) -> str:
+    """Return the command ``afl-run`` with these words and the folders that ``--config-dir`` named, for a shell."""
+    return shlex.join(["afl-run", *(word for folder in named_folders() for word in (BY_HAND, str(folder))), *words])
 
 
 def use_folders(folders: Iterable[str | Path]) -> None:

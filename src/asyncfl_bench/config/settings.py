@@ -191,6 +191,8 @@ class Settings:
     default_steps: bool = False  # no step size was chosen or searched
     idle: dict[str, str] = field(default_factory=dict)  # by dotted key, why that setting changes nothing in this run
 
+    command: str | None = None  # that makes the run; None: a Python program does, or an archive is repeated
+
     # by the name of the choice
     trackers: dict[str, Part] = field(default_factory=dict)
     observers: dict[str, Part] = field(default_factory=dict)

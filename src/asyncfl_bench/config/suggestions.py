@@ -19,6 +19,8 @@ OPTIONS = (
     "--check",
     "--replay",
     "--repeat",
+    "--list",
+    "--json",
     "--archive",
     "--live-app",
     "--import-fleet",

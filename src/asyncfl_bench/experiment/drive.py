@@ -136,6 +136,7 @@ class Run:
             "exit_status": status,
             "error": error,
             "stopped_by": self.ended_by,
+            "command": settings.command,
             "name": settings.name,
             "identity": settings.identity,
             "experiment": settings.experiment,

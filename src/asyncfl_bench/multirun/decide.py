@@ -25,7 +25,7 @@ from ..tracking.records import MEASURED
 from . import pending
 from .asked import AskedRuns, settings_of
 from .axes import chosen_config
-from .estimate import Measure, estimate_cost, estimate_runs, past_runs
+from .estimate import Measure, RunCost, estimate_cost, estimate_runs, past_runs
 from .history import finished_in
 from .jobs import Job
 from .launchers import workers_of
@@ -42,6 +42,9 @@ class Looks(AskedRuns):
     _launched: set[str] = field(default_factory=set)  # identities: a run that failed is not started again
     _failed: set[tuple[str, int]] = field(default_factory=set)  # (experiment, seed)
     _told: set[str] = field(default_factory=set)
+    subjects: Sequence[Subject] = ()  # as the last look judges them, or as a plan does
+    rows: list[dict[str, int]] = field(default_factory=list)  # number, seeds and decisions or runs of each look
+    cost: RunCost | None = None  # of the runs of a plan
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -109,6 +112,7 @@ class Looks(AskedRuns):
         subjects, reached = self.question.judge_subjects(looks[0]), 0
         while reached < len(looks) and not self.pending_jobs(subjects, looks[reached]):
             subjects, reached = self.question.judge_subjects(looks[reached]), reached + 1
+        self.subjects = subjects
         is_open = [one for one in subjects if not one.word]
         noun = self.question.noun.removesuffix("s" * (len(subjects) == 1))
         lines = [f"{len(subjects)} {noun}, {len(subjects) - len(is_open)} of them decided"]
@@ -119,13 +123,15 @@ class Looks(AskedRuns):
             new = {one.identity: one for one in settings_of(jobs) if one.identity not in total}
             total |= new
             if new:
+                self.rows.append({"look": number, "seeds": seeds, "runs": len(new)})
                 lines.append(f"look {number}, {seeds} seeds: about {count_runs(len(new))}")
         if is_open and not total:
             lines.append(f"no runs: more seeds decide none of these {self.question.noun}")
         if settings := list(total.values()):
             workers = min(workers_of(chosen_config(self.words).hydra), len(settings))
             lines.append(f"until look {len(looks)} about {count_runs(len(settings))}")
-            lines += estimate_cost(settings, self.outputs, workers, measure, preflight).lines
+            self.cost = estimate_cost(settings, self.outputs, workers, measure, preflight)
+            lines += self.cost.lines
         return "\n".join(lines)
 
     def pending_jobs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> list[Job]:
@@ -189,6 +195,8 @@ class Looks(AskedRuns):
 
     def _say_look(self, number: int, seeds: int, subjects: Sequence[Subject], rest: str) -> None:
         decided = [one for one in subjects if one.word]
+        self.subjects = subjects
+        self.rows.append({"look": number, "seeds": seeds, "decided": len(decided)})
         listed = "; ".join(one.word for one in decided if one.word not in self._told)
         self._told |= {one.word for one in decided}
         count = f"{len(decided)} of {len(subjects)} {self.question.noun} decided{f' ({listed})' if listed else ''}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from ..config.composition import Compositions, UnknownSetting, check_composed, r
 from ..config.hydra_keys import check_hydra_words
 from ..config.interpolations import FOLDERS
 from ..config.overrides import Override, parse_override, type_text
-from ..config.places import folder_options
+from ..config.places import command_text
 from ..config.settings import ORIGINS, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
@@ -59,7 +58,7 @@ class Job:
     def command(self) -> str:
         """The command that runs this job alone, in the same directory."""
         multirun = ["-m", *self.hydra] if self.hydra else []
-        return shlex.join(["afl-run", *folder_options(), *multirun, *self.overrides])
+        return command_text([*multirun, *self.overrides])
 
     def finished_result(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
         """Return the result of a run that does not have to run again, or None. A diverged run counts as finished.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import signal
 import sys
 from contextlib import suppress
@@ -175,7 +174,7 @@ def closing_line(result: RunResult, time_unit: str) -> str:
         problem = f" ({summary['error']})" if summary["error"] else ""
         return (
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
-            f"resume with: afl-run {shlex.join([*places.folder_options(), '--resume', str(result.directory)])}"
+            f"resume with: {places.command_text(['--resume', str(result.directory)])}"
         )
     shown = f"{summary['name']}: {status}: {summary['error']}"
     return shown if str(result.directory) in str(summary["error"]) else f"{shown}; in {result.directory}"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..config.places import folder_options
+from ..config.places import command_text
 from .jobs import Job
 
 _SHOWN, _SEEDS = 3, 5
@@ -56,6 +55,5 @@ def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, .
         seeds = ",".join(str(root.seed + 1 + i) for i in range(_SEEDS))
         words = [text for text in last.hydra if not text.startswith("hydra.sweep.")]
         words += [*rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={Path(root.output_dir)}-best"]
-        command = ["afl-run", *folder_options(), "-m", *words]
-        lines.append(f"the best on test samples, over seeds it was not chosen by:\n  {shlex.join(command)}")
+        lines.append(f"the best on test samples, over seeds it was not chosen by:\n  {command_text(['-m', *words])}")
     return "\n".join(lines)

@@ -329,14 +329,14 @@ def _build_table(records: list[Record]) -> Any:
     import pyarrow as pa
 
     # without the places of the machine that ran it, since archives are given to others
-    portable = [{key: value for key, value in one.config.items() if key not in _LOCAL} for one in records]
+    portable = [_without_keys(one.config, _LOCAL) for one in records]
     texts = {
         "name": _unique_names(records),
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
         "config": [json.dumps(config, default=str) for config in portable],
-        "summary": [json.dumps(record.summary) for record in records],
+        "summary": [json.dumps(_without_keys(record.summary, ("command",))) for record in records],
     }
     arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
     arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
@@ -348,6 +348,10 @@ def _build_table(records: list[Record]) -> Any:
             rows = [column if whole or column is None else column.astype(kind.to_pandas_dtype()) for column in columns]
             arrays[first + name] = pa.array(rows, pa.list_(kind), from_pandas=True)
     return pa.table(arrays)
+
+
+def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key not in keys}
 
 
 def _unique_names(records: Sequence[Record]) -> list[str]:
