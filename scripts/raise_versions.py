@@ -3,7 +3,7 @@
 Commit c10aa57b changed the numbers of both rules. A run whose git revision has it as an ancestor gets the rule's
 version; an earlier run keeps its own and is not shown.
 
-    python scripts/raise_versions.py results/*/runs.parquet
+    python scripts/raise_versions.py results/*/archive
 """
 
 from __future__ import annotations

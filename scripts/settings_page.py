@@ -68,7 +68,7 @@ def sweeps_table() -> list[str]:
     from asyncfl_bench import load_runs
     from asyncfl_bench.papers import paper_pages
 
-    runs = load_runs(*sorted((ROOT / "results").glob("*/runs.parquet")))
+    runs = load_runs(*sorted((ROOT / "results").glob("*/archive")))
     rows, pages = [], paper_pages()
     for name in (one for one in options("sweep") if "/" in one and not one.startswith("quickstart/")):
         own = runs[(runs["sweep"] == name) & runs["scale"].isin(["full", "medium"])]

@@ -344,7 +344,7 @@ def test_a_plan_finds_the_checkouts_archives_from_any_directory_and_those_of_a_n
         (["scale=smoke", "model=softmax"], "results/mine.parquet", "results/mine.parquet"),
         pytest.param(
             ["sweep=ace/figure2", "scale=smoke", "algorithm=asgd", "delay=exp_beta5", "heterogeneity.alpha=0.1"],
-            "results/ace/runs.parquet",
+            "results/ace/archive",
             "ace/figure2 --profile published --scale smoke",
             marks=pytest.mark.slow,
         ),

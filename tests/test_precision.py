@@ -1,5 +1,6 @@
 """Runs of two precisions are different runs, and those of versions without the setting count as what they were."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -37,7 +38,8 @@ H100 = "cuda (NVIDIA H100 80GB HBM3)"
 
 def test_the_archived_runs_of_a_gpu_have_tf32_in_their_identity():
     found = {}
-    for summary_text, config_text in archived_summaries(RESULTS / "ace" / "runs.parquet"):
+    files = sorted((RESULTS / "ace" / "archive").glob("*.parquet"))
+    for summary_text, config_text in itertools.chain(*map(archived_summaries, files)):
         if '"cuda' in summary_text:
             config, summary = json.loads(config_text), json.loads(summary_text)
             assert config["precision"] == "tf32" and identity_of_tree(config) == summary["identity"]
@@ -56,7 +58,7 @@ def test_a_run_of_figure_2_in_tf32_is_one_of_them_and_one_in_fp32_keeps_its_name
 
 @pytest.mark.slow
 def test_no_other_archived_run_has_another_identity():
-    for archive in RESULTS.glob("*/runs.parquet"):
+    for archive in RESULTS.glob("*/archive/*.parquet"):
         for summary_text, config_text in archived_summaries(archive):
             config, summary = json.loads(config_text), json.loads(summary_text)
             if "cuda" not in str(summary.get("device")):

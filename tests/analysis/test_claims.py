@@ -787,7 +787,7 @@ def test_the_documentation_lists_every_measure_and_its_better_direction():
 
 def archived_runs(paper: str) -> pd.DataFrame:
     """The archived runs that ended well, each with a made-up value."""
-    frame = load_runs(ROOT / "results" / paper / "runs.parquet")
+    frame = load_runs(ROOT / "results" / paper / "archive")
     frame = frame[frame["status"] == "ok"]
     frame = frame[frame.reindex(columns=["client.momentum"])["client.momentum"].fillna(0) == 0]  # no sweep with claims
     return frame.assign(value=np.random.default_rng(0).uniform(40, 60, len(frame)))

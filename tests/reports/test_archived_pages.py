@@ -15,7 +15,7 @@ RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("paper", sorted(path.parent.name for path in RESULTS.glob("*/runs.parquet")))
+@pytest.mark.parametrize("paper", sorted(path.parent.name for path in RESULTS.glob("*/archive")))
 def test_every_page_has_all_archived_runs_of_its_sweep(paper):
     """A run that one sweep adds to an archive also belongs to the pages of the sweeps that share it."""
     runs, pages, stale = load_runs(RESULTS / paper), paper_pages(), []

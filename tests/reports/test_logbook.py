@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def results(tmp_path, demo, monkeypatch) -> Path:
             **MADE_FOR | {"choices__sweep": "demo/figure8", "choices__profile": "fair"} | more,
         )
     results = write_pages(tmp_path / "results")
-    pack_archive([tmp_path / "runs"], results / "demo" / "runs.parquet")
+    pack_archive([tmp_path / "runs"], results / "demo" / "archive")
     return results
 
 
@@ -146,7 +147,7 @@ def test_a_report_elsewhere_names_pages_without_links(results, tmp_path, monkeyp
 
 
 def test_pages_without_an_archive_still_have_a_report(results):
-    (results / "demo" / "runs.parquet").unlink()
+    shutil.rmtree(results / "demo" / "archive")
     text = written(results)
     assert "hours and devices are unknown" in text and "| demo/figure1 published-medium |" not in text
     assert text.count("ACE is faster than FedBuff") == 1

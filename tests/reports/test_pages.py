@@ -529,7 +529,7 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
     assert {"README.md", "claims.json", "curves_uploads.png", "curves_uploads.pdf", "values.tex"} <= {*first}
     (verdicts,) = read_pages(tmp_path).values()
     assert verdicts.sweep == "ace/figure2" and len(verdicts.verdicts) == len(page.claims) > 3
-    assert len(load_runs(tmp_path / "results/ace/runs.parquet")) == 4
+    assert len(load_runs(tmp_path / "results/ace/archive")) == 4
 
 
 @pytest.mark.slow

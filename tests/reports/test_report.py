@@ -425,7 +425,7 @@ def test_a_page_is_written_for_every_profile_and_scale_and_other_sweeps_lend_the
         "written: results/ace/small/README.md",
         "written: results/ace/small/README.md",
     ]
-    assert len(load_runs("results/ace/runs.parquet")) == 3
+    assert len(load_runs("results/ace/archive")) == 3
     index = Path("results/README.md").read_text()
     assert "smoke" not in index.partition("| item")[2]
     assert main(["ace/figure2", "--scale", "small", "--out", "elsewhere"]) == 0
@@ -488,10 +488,11 @@ def test_out_says_only_where_to_write_and_archive_only_where_runs_are(papers_run
 @pytest.mark.slow
 def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_runs, capsys):
     assert main(["ace"]) == 0
+    (archive,) = Path("results/ace/archive").iterdir()
     files = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert {str(path.relative_to("results")) for path in files if not path.name.startswith(".")} == {
         "README.md",
-        "ace/runs.parquet",
+        f"ace/archive/{archive.name}",
         "ace/small/README.md",
         "ace/small/claims.json",
     }
@@ -560,7 +561,7 @@ def test_an_archive_that_cannot_be_read_is_named(papers_runs, capsys):
     assert capsys.readouterr().err.splitlines() == [
         "[1/1] ace/figure2, published-small",
     ]
-    archive = Path("results/ace/runs.parquet")
+    (archive,) = Path("results/ace/archive").iterdir()
     archive.write_bytes(archive.read_bytes()[:100])
     assert main(["ace/figure2"]) == 1  # the page's own archive: it would be written over
     assert f"left out, {archive}: " in capsys.readouterr().err

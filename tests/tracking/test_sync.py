@@ -150,7 +150,7 @@ def test_archived_runs_of_a_page_are_sent_once_with_its_figure(tmp_path, server,
     chosen = {"sweep": "ace/figure2", "profile": "published", "scale": "small", "length": "standard"}
     for seed, scale in ((0, "small"), (1, "full")):
         write_run(tmp_path / "runs", seed=seed, choices=config_of()["choices"] | chosen | {"scale": scale})
-    pack_archive([tmp_path / "runs"], tmp_path / "results/ace/runs.parquet")
+    pack_archive([tmp_path / "runs"], tmp_path / "results/ace/archive")
     page.mkdir(parents=True)
     (page / "README.md").write_text("# Figure 2")
     PIL.Image.new("RGB", (8, 8)).save(page / "curves.png")
@@ -253,7 +253,7 @@ def test_a_staged_run_that_a_full_disk_cut_is_staged_again(tmp_path, monkeypatch
 def test_an_identity_that_is_a_path_makes_no_folder(tmp_path, monkeypatch, capsys):
     record = Record("foreign", "ok", config={"model": 3}, summary={"identity": "../../../out\x1b[2J"})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("asyncfl_bench.tracking.archive.read_archive", lambda archive: [record])
+    monkeypatch.setattr("asyncfl_bench.tracking.trackers_sync.read_archive", lambda archive: [record])
     assert _stage_archive(tmp_path / "runs.parquet") == []
     assert (
         "left out foreign: its identity must be 8 hex digits, found ../../../out\\x1b[2J\n" in capsys.readouterr().err

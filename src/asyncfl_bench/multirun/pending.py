@@ -115,8 +115,14 @@ def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tupl
 
 def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
     """Return a text that says where the runs are, and which command shows runs that are only in archives."""
+    from ..tracking.archive import archive_around  # brings NumPy
+
     known = [(job.settings, result) for job, result in zip(jobs, ended, strict=True) if job.settings is not None]
-    packed = [(settings, result.directory) for settings, result in known if result and result.directory.is_file()]
+    packed = [
+        (settings, archive_around(result.directory))
+        for settings, result in known
+        if result and result.directory.is_file()
+    ]
     others = [r.directory.parent for s, r in known if r and r.directory.is_dir() and r.directory != s.directory]
     folders = {settings.directory.parent for settings, result in known if not result or result.directory.is_dir()}
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
@@ -127,10 +133,10 @@ def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -
     )
     if not packed:
         return among + at
-    files = list(dict.fromkeys(file for _, file in packed))
-    pages = {_page_arguments(settings, file) for settings, file in packed}
+    archives = dict.fromkeys(archive for _, archive in packed)
+    pages = {_page_arguments(settings, archive) for settings, archive in packed}
     page = pages.pop() if len(pages) == 1 else None
-    shows = f"afl-report {page or ' '.join(map(str, files))}"
+    shows = f"afl-report {page or ' '.join(map(str, archives))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 

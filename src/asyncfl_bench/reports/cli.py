@@ -46,9 +46,10 @@ def main(argv: list[str] | None = None) -> int:
             refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
             refuse_others(given, "pack", (), "pack first, then write pages by another command")
-            if given.pack.suffix != ".parquet":
-                raise UsageError(f"--pack {given.pack}: must end in .parquet, as only such archives are read")
-            from ..tracking.archive import pack_archive
+            from ..tracking.archive import NAME, pack_archive
+
+            if given.pack.suffix != ".parquet" and given.pack.name != NAME:
+                raise UsageError(f"--pack {given.pack}: must end in .parquet, or be a folder called {NAME}")
 
             show(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
             return 0

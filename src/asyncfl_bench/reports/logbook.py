@@ -18,7 +18,7 @@ from ..analysis.verdicts import read_pages
 from ..errors import BenchError, InputError, did_you_mean
 from ..files import write_text
 from ..papers import paper_pages
-from ..tracking.archive import NAME as ARCHIVE
+from ..tracking.archive import archive_of_paper
 from ..tracking.runs import load_runs
 from .board import Row, board_rows, count_parts, count_verdicts, markdown_text
 from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
@@ -81,8 +81,8 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
 
     linked  its tables link pages, which are beside it
     """
-    archive = results / paper / ARCHIVE
-    runs = load_runs(archive) if archive.exists() else pd.DataFrame()
+    archive = archive_of_paper(results / paper)
+    runs = pd.DataFrame() if archive is None else load_runs(archive)
     every = find_page_runs(pages, paper_pages(), runs, results)
     rows = board_rows(dict(pages), [paper])
     own = [row for row in rows if row.claim.board == "paper"]

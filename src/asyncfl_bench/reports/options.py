@@ -47,9 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--logbook", action="store_true", help="only the replication report of the paper NAME, from its pages"
     )
     parser.add_argument("--watch", action="store_true", help="write again whenever runs change, until Ctrl-C")
-    parser.add_argument(
-        "--pack", metavar="FILE", type=Path, help="only put the finished runs of NAME into this archive"
-    )
+    parser.add_argument("--pack", metavar="FILE", type=Path, help="only add the finished runs of NAME to this archive")
     parser.add_argument(
         "--config-dir", metavar="DIR", action="append", default=[], help="a folder of parts and papers of your own"
     )

@@ -1,18 +1,21 @@
-"""Many finished runs in one file: settings, summaries and metrics, without weights.
+"""Finished runs in parquet files: settings, summaries and metrics, without weights.
 
-An archive is a parquet file with a row a run: name, identity, experiment, results_version, status, config and summary
-(JSON), and a list for each column of metrics.jsonl and of clients.parquet, under its name with ``point.`` or
-``client.`` before it. Columns of ``_ROUNDED`` are single precision, all others are exact. Each page of the file has a
-checksum, and the footer a digest of each column: a flipped bit is an error that names the file.
+An archive is a parquet file, or a folder of such files that are written once, one for each packed batch, each named
+by its digest. A file has a row a run: name, identity, experiment, results_version, status, config and summary (JSON),
+and a list for each column of metrics.jsonl and of clients.parquet, under its name with ``point.`` or ``client.``
+before it. Columns that no page shows are single precision, all others are exact. Each page of a file has a checksum,
+and the footer a digest of each column: a flipped bit is an error that names the file. Runs that a later file replaces
+are lines ``FILE NAME`` of ``superseded.txt`` in the folder; no reader sees them.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import io
 import json
 import os
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +24,26 @@ import numpy as np
 from ..config.places import checkout_directory
 from ..errors import BenchError, InputError, first_line
 from ..files import atomic_write, check_unpacked_size, expand_home, open_regular, parse_json, say
-from .columns import CLIENT, POINT, check_columns, column_digest, split_lists
-from .records import MEASURED, Record, check_record, find_runs, read_directory
+from .columns import (
+    CLIENT,
+    DIGESTS,
+    FAMILIES,
+    POINT,
+    build_table,
+    check_columns,
+    column_digest,
+    split_lists,
+    write_table,
+)
+from .records import MEASURED, Record, check_record, find_runs, read_directory, stamp_or_none
 
-_KEY, _DIGESTS, _VERSION = b"asyncfl_bench.archive", b"asyncfl_bench.digests", b"2"
+_KEY, _VERSION = b"asyncfl_bench.archive", b"2"
 RESULTS = "results"  # default folder of pages and archives
-NAME = "runs.parquet"  # of a paper, in its folder
-_LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
-_FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
-_ROUNDED = tuple(POINT + name for name in (*_FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
-_ASIDE = (CLIENT, *(POINT + family for family in _FAMILIES))  # columns that no check of a run reads
-_LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
+NAME = "archive"  # of a paper, in its folder
+_SINGLE = "runs.parquet"  # the archive of a paper before it was a folder
+_SUPERSEDED = "superseded.txt"
+_LARGEST_LIST = 2**24  # bytes of superseded.txt
+_ASIDE = (CLIENT, *(POINT + family for family in FAMILIES))  # columns that no check of a run reads
 
 
 class NotAnArchive(InputError):
@@ -39,11 +51,13 @@ class NotAnArchive(InputError):
 
 
 def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
-    """Write the finished runs (ok and diverged) at or below ``places``, archives included, to ``target``.
+    """Add the finished runs (ok and diverged) at or below ``places``, archives included, to the archive ``target``.
 
-    Runs that are in ``target`` stay in it. Of two with one identity and code the one of the newer results version
-    counts, then the one that ended well, then the one with a table of its clients, then the one in a run directory,
-    then the one in ``target``: other archives bring what it lacks. A ``target`` that gains nothing is left as it is.
+    A ``target`` called ``*.parquet`` is written again with all its runs. Another one is a folder, and gets one more
+    file with the runs that it lacks; ``runs.parquet`` beside it becomes its first file. Of two runs with one identity
+    and code the one of the newer results version counts, then the one that ended well, then the one with a table of
+    its clients, then the one in a run directory, then the one in ``target``: other archives bring what it lacks. A
+    ``target`` that gains nothing is left as it is.
 
     only  experiments whose runs are added; None: all
     Returns how many runs the archive then holds. Raises BenchError when there is none, an archive cannot be read, or
@@ -52,26 +66,38 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
     from filelock import FileLock
 
     target = Path(target)
+    is_folder = target.suffix != ".parquet"
     directories, archives, closed = find_runs(roots := [Path(place) for place in places])
     for folder, why in closed.items():
         say(f"left out, {folder}: {why}")
-    others = [archive for archive in archives if archive.resolve() != target.resolve()]
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        held = _read_own_records(target)
-        added = [record for place in others for record in _read_other_records(place)]
+        if is_folder:
+            _move_single_file(target)
+        held = {file: _read_own_records(file) for file in archive_files(target)}
+        own = {id(record): (file, record.name) for file, records in held.items() for record in records}
+        taken = {file.resolve() for file in (*held, target.with_name(_SINGLE))}
+        added = [record for file in archives if file.resolve() not in taken for record in _read_other_records(file)]
+        mine = [record for records in held.values() for record in records]
         kept: dict[tuple[str, str | None], Record] = {}
-        for records, limit in ((added, only), (held, None), (map(read_directory, directories), only)):
+        for records, limit in ((added, only), (mine, None), (map(read_directory, directories), only)):
             for record in records:
                 if record.status in ("unreadable", "inconsistent"):
                     say(f"left out, {record.name}: {record.note}")
                 identity, wanted = record.identity, limit is None or record.experiment in limit
                 if record.status in MEASURED and identity is not None and wanted:
-                    key = identity, record.code
-                    kept[key] = max(record, kept.get(key, record), key=_preference_key)  # the later of two alike
+                    known = kept.get(key := (identity, record.code), record)
+                    better = max(record, known, key=_preference_key)  # the later of two alike
+                    kept[key] = known if id(known) in own and _is_same_run(better, known) else better
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
-        if [id(record) for record in held] != [id(record) for record in _sort_records(kept.values())]:
+        new = [record for record in kept.values() if id(record) not in own]
+        stay = {id(record) for record in kept.values()}
+        replaced = [place for number, place in own.items() if number not in stay]
+        if is_folder:
+            _add_batch(target, new)
+            _write_superseded(target, replaced)
+        elif new:
             _write_archive(list(kept.values()), target)
     return len(kept)
 
@@ -79,19 +105,46 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
 def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> int:
     """Write each run of an archive as ``change`` returns it; identity and name follow from its config.
 
-    ``change`` gets runs as they are stored, also those that do not agree with themselves. Returns the number of
-    runs. Raises BenchError, and leaves the archive as it is, when the file cannot be read or two runs get one
-    identity.
+    ``change`` gets runs as they are stored, also those that do not agree with themselves. A folder keeps its batches,
+    each under its new digest, without its superseded runs. Returns the number of runs. Raises BenchError, and leaves
+    the archive as it is, when a file cannot be read or two runs get one identity.
     """
     from filelock import FileLock
 
     target = Path(target)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        records = [change(record) for record in _unpack_records(_read_table(target), target)]
+        changed = {
+            file: [change(record) for record in _unpack_records(_read_table(file), file)]
+            for file in archive_files(target)
+        }
+        records = [record for batch in changed.values() for record in batch]
         if len({(record.identity, record.code) for record in records}) < len(records):
             raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
-        _write_archive(records, target)
+        for file, batch in changed.items():
+            if file == target:
+                _write_archive(batch, target)
+            elif _add_batch(target, batch) != file:
+                file.unlink()
+        if target.is_dir():
+            (target / _SUPERSEDED).unlink(missing_ok=True)
     return len(records)
+
+
+def archive_of_paper(folder: Path) -> Path | None:
+    """Return the archive in the folder of a paper's pages, or None."""
+    return next((place for name in (NAME, _SINGLE) if (place := folder / name).exists()), None)
+
+
+def archive_around(file: Path) -> Path:
+    """Return the archive that a parquet file is a part of: its folder, or the file itself."""
+    return file.parent if file.parent.name == NAME else file
+
+
+def archive_files(archive: Path) -> list[Path]:
+    """Return the parquet files of an archive, sorted; none if it does not exist."""
+    if archive.is_dir():
+        return sorted(file for file in archive.glob("*.parquet") if not file.name.startswith("."))
+    return [archive] if archive.exists() else []
 
 
 def results_folder() -> Path:
@@ -178,11 +231,12 @@ def read_archive(path: Path) -> list[Record]:
 
     Raises NotAnArchive for a parquet file of another kind, BenchError for a file that cannot be read.
     """
-    return _read_checked_records(path, _file_stamp(path))
+    files = archive_files(path) if path.is_dir() else [path]
+    return [record for file in files for record in _read_checked_records(file, _file_stamp(file))]
 
 
 @functools.lru_cache(maxsize=2**14)
-def _read_measured_runs(path: Path, stamp: tuple[int, int], identity: str) -> list[Record]:
+def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> list[Record]:
     """Return the runs of this identity that have a measured status and agree with themselves, one for each code."""
     table, places = _read_checked_columns(path, stamp)
     records = [check_record(_unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
@@ -190,7 +244,7 @@ def _read_measured_runs(path: Path, stamp: tuple[int, int], identity: str) -> li
 
 
 @functools.lru_cache(maxsize=8)
-def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict[str, list[int]]]:
+def _read_checked_columns(path: Path, stamp: tuple[int, ...]) -> tuple[Any, dict[str, list[int]]]:
     """Return the columns of an archive that ``check_record`` reads, and the rows of each identity."""
     table = _read_table(path, lambda name: not name.startswith(_ASIDE))
     rows: dict[str, list[int]] = {}
@@ -200,7 +254,7 @@ def _read_checked_columns(path: Path, stamp: tuple[int, int]) -> tuple[Any, dict
 
 
 @functools.lru_cache(maxsize=32)
-def _read_checked_records(path: Path, stamp: tuple[int, int]) -> list[Record]:
+def _read_checked_records(path: Path, stamp: tuple[int, ...]) -> list[Record]:
     """Return all runs of an archive, each checked."""
     return [check_record(record) for record in _unpack_records(_read_table(path), path)]
 
@@ -233,12 +287,7 @@ def _unpack_records(table: Any, path: Path) -> list[Record]:
 
 
 def _read_own_records(target: Path) -> list[Record]:
-    """Return the runs of an archive that is to be written again; none if there is no such file.
-
-    Raises BenchError when a run would be lost.
-    """
-    if not target.exists():
-        return []
+    """Return the runs of a file that is to be written again or added to. Raises BenchError when a run would be lost."""
     records = read_archive(target)
     for record in records:
         if record.status not in MEASURED:  # it would be lost
@@ -264,7 +313,7 @@ def _finished_identities(path: Path) -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def _read_finished_identities(path: Path, stamp: tuple[int, int]) -> tuple[str, ...]:
+def _read_finished_identities(path: Path, stamp: tuple[int, ...]) -> tuple[str, ...]:
     try:
         rows = _read_table(path, {"identity", "status"}.__contains__).to_pylist()
     except InputError as error:
@@ -273,13 +322,28 @@ def _read_finished_identities(path: Path, stamp: tuple[int, int]) -> tuple[str, 
     return tuple(row["identity"] for row in rows if row["status"] in MEASURED)
 
 
-def _file_stamp(path: Path) -> tuple[int, int]:
-    """Return the file's time of change [ns] and size [bytes]. Raises InputError when it cannot be read."""
+def _file_stamp(path: Path) -> tuple[int, ...]:
+    """Return time of change [ns] and size [bytes] of a file and of the list of superseded runs beside it.
+
+    Raises InputError when the file cannot be read.
+    """
     try:
         status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    return status.st_mtime_ns, status.st_size
+    return status.st_mtime_ns, status.st_size, *(stamp_or_none(path.with_name(_SUPERSEDED)) or ())
+
+
+def _superseded_names(path: Path) -> set[str]:
+    """Return the names of the runs of a file that later files replace. Raises InputError for a malformed list."""
+    try:
+        with open_regular(path.with_name(_SUPERSEDED), largest=_LARGEST_LIST) as file:
+            lines = file.read().decode().splitlines()
+    except FileNotFoundError:
+        return set()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.with_name(_SUPERSEDED)}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    return {name for file, _, name in (line.partition(" ") for line in lines) if file == path.name}
 
 
 def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
@@ -299,7 +363,9 @@ def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
                 raise InputError(f"{path}: an archive of format {text}, which this version does not read")
             check_columns(file.schema_arrow)
             check_unpacked_size(file, path.stat().st_size)
-            table, digests = file.read(columns=[*filter(wanted, names)]), json.loads(facts[_DIGESTS])
+            superseded, asked = _superseded_names(path), [name for name in names if not wanted or wanted(name)]
+            named = [*asked, *({"name"} - {*asked} if superseded else ())]
+            table, digests = file.read(columns=named), json.loads(facts[DIGESTS])
         changed = {name for name in table.column_names if digests.get(name) != column_digest(table[name])}
         if changed := changed | ({*digests} ^ {*names}):
             raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
@@ -310,6 +376,8 @@ def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
             raise InputError(f"{path}: {known}") from None
         reason = " ".join(first_line(error).split())
         raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
+    if superseded:
+        table = table.filter([name not in superseded for name in table["name"].to_pylist()])
     return table.combine_chunks()
 
 
@@ -324,70 +392,40 @@ def _sort_records(records: Iterable[Record]) -> list[Record]:
     return sorted(records, key=lambda record: (record.name, str(record.identity)))
 
 
-def _build_table(records: list[Record]) -> Any:
-    """Return the records as a table, a row a run."""
-    import pyarrow as pa
-
-    # without the places of the machine that ran it, since archives are given to others
-    portable = [_without_keys(one.config, _LOCAL) for one in records]
-    texts = {
-        "name": _unique_names(records),
-        "identity": [record.identity for record in records],
-        "experiment": [record.experiment for record in records],
-        "status": [record.status for record in records],
-        "config": [json.dumps(config, default=str) for config in portable],
-        "summary": [json.dumps(_without_keys(record.summary, ("command",))) for record in records],
-    }
-    arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
-    arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
-    for first, tables in ((POINT, [one.points for one in records]), (CLIENT, [one.clients for one in records])):
-        for name in sorted({name for table in tables for name in table}):
-            columns = [table.get(name) for table in tables]
-            whole = all(column is None or column.dtype.kind == "i" for column in columns)
-            kind = pa.int64() if whole else pa.float32() if f"{first}{name}".startswith(_ROUNDED) else pa.float64()
-            rows = [column if whole or column is None else column.astype(kind.to_pandas_dtype()) for column in columns]
-            arrays[first + name] = pa.array(rows, pa.list_(kind), from_pandas=True)
-    return pa.table(arrays)
-
-
-def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
-    return {key: value for key, value in tree.items() if key not in keys}
-
-
-def _unique_names(records: Sequence[Record]) -> list[str]:
-    """Return names that no two runs of an archive share, also if a person chose a run's name."""
-    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
-    counts = Counter(names)
-    return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
-
-
 def _write_archive(records: list[Record], target: Path) -> None:
-    """Write the archive.
-
-    Shares have few values, so a dictionary is smallest for them. The bytes of other numbers are sorted by weight.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    table = _build_table(_sort_records(records))
-    digests = {name: column_digest(table[name]) for name in table.column_names}
-    table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
-    numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
-    inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
-    split = [
-        inner[name]
-        for name in numbers
-        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("/accuracy")
-    ]
-    dictionary = [column for column in inner.values() if column not in split]
+    """Write a file with these runs. The same runs give the same bytes."""
     with atomic_write(target) as file:
-        pq.write_table(
-            table,
-            file,
-            compression="zstd",
-            compression_level=_LEVEL,
-            use_dictionary=dictionary,
-            use_byte_stream_split=split,
-            write_page_checksum=True,
-            write_statistics=False,
-        )
+        write_table(build_table(_sort_records(records)), file, {_KEY: _VERSION})
+
+
+def _add_batch(folder: Path, records: list[Record]) -> Path | None:
+    """Write a file with these runs, if any, named by its digest. Returns it."""
+    if not records:
+        return None
+    folder.mkdir(exist_ok=True)
+    write_table(build_table(_sort_records(records)), raw := io.BytesIO(), {_KEY: _VERSION})
+    file = folder / f"{hashlib.sha256(raw.getbuffer()).hexdigest()[:16]}.parquet"
+    with atomic_write(file) as opened:
+        opened.write(raw.getbuffer())
+    return file
+
+
+def _write_superseded(folder: Path, runs: Iterable[tuple[Path, str]]) -> None:
+    """Add runs, each with its file, to the list of superseded runs of a folder."""
+    if lines := {f"{file.name} {name}" for file, name in runs}:
+        path = folder / _SUPERSEDED
+        lines |= {*path.read_text(encoding="utf-8").splitlines()} if path.exists() else set()
+        with atomic_write(path) as opened:
+            opened.write("".join(f"{line}\n" for line in sorted(lines)).encode())
+
+
+def _move_single_file(folder: Path) -> None:
+    """Move ``runs.parquet`` beside the folder of an archive into it, under the name of its digest."""
+    if (single := folder.with_name(_SINGLE)).is_file():
+        folder.mkdir(exist_ok=True)
+        os.replace(single, folder / f"{hashlib.sha256(single.read_bytes()).hexdigest()[:16]}.parquet")
+
+
+def _is_same_run(one: Record, other: Record) -> bool:
+    """Return True if an archive would hold the same values of both."""
+    return one is other or build_table([one]).equals(build_table([other]))

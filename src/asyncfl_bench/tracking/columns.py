@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from collections import Counter
+from collections.abc import Container, Sequence
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from .records import Record
+
 POINT, CLIENT = "point.", "client."  # before the name of a metric, and of a column of clients.parquet
+DIGESTS = b"asyncfl_bench.digests"  # of the columns, in the footer
+FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
+_ROUNDED = tuple(POINT + name for name in (*FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
+_LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
+_LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
 _TEXTS = ("name", "identity", "experiment", "status", "config", "summary")
 
 
@@ -55,3 +64,69 @@ def split_lists(column: Any) -> list[np.ndarray | None]:
     values = values.astype(np.float64) if values.dtype == np.float32 else values
     offsets, there = chunk.offsets.to_numpy(), chunk.is_valid().to_numpy(zero_copy_only=False)
     return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
+
+
+def build_table(records: Sequence[Record]) -> Any:
+    """Return the records as a table, a row a run."""
+    import pyarrow as pa
+
+    # without the places of the machine that ran it, since archives are given to others
+    portable = [_without_keys(one.config, _LOCAL) for one in records]
+    texts = {
+        "name": _unique_names(records),
+        "identity": [record.identity for record in records],
+        "experiment": [record.experiment for record in records],
+        "status": [record.status for record in records],
+        "config": [json.dumps(config, default=str) for config in portable],
+        "summary": [json.dumps(_without_keys(record.summary, ("command",))) for record in records],
+    }
+    arrays: dict[str, Any] = {name: pa.array(values, pa.string()) for name, values in texts.items()}
+    arrays["results_version"] = pa.array([record.results_version for record in records], pa.int64())
+    for first, tables in ((POINT, [one.points for one in records]), (CLIENT, [one.clients for one in records])):
+        for name in sorted({name for table in tables for name in table}):
+            columns = [table.get(name) for table in tables]
+            whole = all(column is None or column.dtype.kind == "i" for column in columns)
+            kind = pa.int64() if whole else pa.float32() if f"{first}{name}".startswith(_ROUNDED) else pa.float64()
+            rows = [column if whole or column is None else column.astype(kind.to_pandas_dtype()) for column in columns]
+            arrays[first + name] = pa.array(rows, pa.list_(kind), from_pandas=True)
+    return pa.table(arrays)
+
+
+def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
+    return {key: value for key, value in tree.items() if key not in keys}
+
+
+def _unique_names(records: Sequence[Record]) -> list[str]:
+    """Return names that no two runs of an archive share, also if a person chose a run's name."""
+    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
+    counts = Counter(names)
+    return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
+
+
+def write_table(table: Any, file: BinaryIO, facts: dict[bytes, bytes]) -> None:
+    """Write a table of runs as parquet, with ``facts`` and the digest of each column in its footer.
+
+    Shares have few values, so a dictionary is smallest for them. The bytes of other numbers are sorted by weight.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    digests = {name: column_digest(table[name]) for name in table.column_names}
+    table = table.replace_schema_metadata({**facts, DIGESTS: json.dumps(digests).encode()})
+    numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
+    inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
+    split = [
+        inner[name]
+        for name in numbers
+        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("/accuracy")
+    ]
+    pq.write_table(
+        table,
+        file,
+        compression="zstd",
+        compression_level=_LEVEL,
+        use_dictionary=[column for column in inner.values() if column not in split],
+        use_byte_stream_split=split,
+        write_page_checksum=True,
+        write_statistics=False,
+    )

@@ -122,7 +122,7 @@ def run_folders(place: Path, note: Callable[[OSError], None] | None = None) -> I
 def read_directory(path: Path) -> Record:
     """What cannot be read is a record of status ``unreadable``, never an exception."""
     return _read_directory(
-        path, tuple(_stamp_or_none(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME))
+        path, tuple(stamp_or_none(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME))
     )
 
 
@@ -293,7 +293,7 @@ def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
     return {name: values if name in broken else values.astype(np.int64) for name, values in found.items()}
 
 
-def _stamp_or_none(path: Path) -> tuple[int, int] | None:
+def stamp_or_none(path: Path) -> tuple[int, int] | None:
     """Return the file's time of change [ns] and size [bytes], or None if there is no such file."""
     try:
         status = path.stat()

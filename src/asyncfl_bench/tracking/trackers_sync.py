@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 
 from ..errors import BenchError, ConfigError
 from ..files import cache_folder, expand_home, is_locked, read_text, say, show
+from .archive import NAME, archive_around, archive_of_paper, read_archive
 from .rundir import LOCK_NAME
 from .trackers_wandb import OWNER_NAME
 
@@ -37,7 +38,7 @@ def send_offline_runs(folders: list[str]) -> int:
     """
     places = []
     for place in (expand_home(folder, "--sync") for folder in folders):
-        if place.is_file() and place.suffix == ".parquet":
+        if (place.is_file() and place.suffix == ".parquet") or (place.is_dir() and place.name == NAME):
             places += _stage_archive(place)
         elif not place.is_dir():
             raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
@@ -97,10 +98,8 @@ def _run_wandb_sync(files: list[Path]) -> str:
 
 def _archive_of_page(folder: Path) -> Path | None:
     """Return the archive with the runs of a paper's page (``results/PAPER/ITEM/PROFILE-SCALE``), or None."""
-    from .archive import NAME
 
-    archive = folder.resolve().parent.parent / NAME
-    return archive if (folder / "README.md").exists() and archive.exists() else None
+    return archive_of_paper(folder.resolve().parent.parent) if (folder / "README.md").exists() else None
 
 
 def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
@@ -108,10 +107,9 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
 
     page  the folder of a page: only its sweep's runs, and its figures as a run of its name
     """
-    from .archive import read_archive
 
     records, places = read_archive(archive), []
-    group = archive.parent.name
+    group = archive_around(archive).parent.name
     if page is not None:
         group = "/".join(page.resolve().parts[-3:])
         keys = ("profile", "scale", "length")
