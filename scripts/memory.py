@@ -3,8 +3,9 @@
     python scripts/memory.py              every case (some minutes)
     python scripts/memory.py mlp          those with this word in their name
 
-On a CPU the peak of a process holds Python, torch, data and activations besides: the peak of the same network with two
-clients and no cache is subtracted, and so is what that run says it needs. Made-up data: memory does not depend on them.
+On a CPU the peak of a process holds Python, torch and data besides: the peak of the same network with two clients and
+no cache is subtracted, and so is what that run says it needs. Rows of a mini-batch show activations: mini-batches of
+one sample are subtracted. Made-up data: memory does not depend on them.
 Pages of a mapped file count as the process's while the kernel has room for them, so `disk` is compared as a sum too.
 """
 
@@ -49,13 +50,18 @@ CASES = {
     "resnet18 ca2fl": [*RESNET, "algorithm=ca2fl", "algorithm.buffer_size=5", "budget.server_iterations=12"],
     "resnet18 fedbuff": [*RESNET, "algorithm=fedbuff", "algorithm.buffer_size=5", "budget.server_iterations=12"],
 }
+BATCHES = {"resnet8": 200, "resnet18": 50, "vgg16": 50, "alexnet": 200, "cnn": 200, "vit_small": 20}
+STEP = [*ALONE, "budget.server_iterations=2"]  # the first step takes as much as any
+CASES |= {f"{name} batch": [f"model={name}", f"client.batch_size={b}", *STEP] for name, b in BATCHES.items()}
 
 
-def made_up_data(folder: Path, image: bool) -> Path:
-    path, rng = folder / f"{'images' if image else 'rows'}.npz", np.random.default_rng(0)
+def made_up_data(folder: Path, side: int | None) -> Path:
+    """Images of that many pixels a side, or rows of numbers."""
+    path, rng, count = folder / f"{side}.npz", np.random.default_rng(0), 800 if side == 32 else 400
     if not path.exists():
-        x = rng.integers(0, 256, (400, 8, 8, 3), dtype=np.uint8) if image else rng.normal(size=(400, 600)).astype("f4")
-        np.savez(path, x_train=x, y_train=np.arange(400) % 10, x_test=x[:20], y_test=np.arange(20) % 10)
+        images, rows = (count, side or 1, side or 1, 3), (count, 600)
+        x = rng.normal(size=rows).astype("f4") if side is None else rng.integers(0, 256, images, dtype=np.uint8)
+        np.savez(path, x_train=x, y_train=np.arange(count) % 10, x_test=x[:20], y_test=np.arange(20) % 10)
     return path
 
 
@@ -63,8 +69,8 @@ def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
     """(bytes the run said it needs, peak bytes of its process), in a separate process."""
     program = "import json, sys; from asyncfl_bench import run; print(json.dumps(run(sys.argv[1:]).summary))"
     given = [*COMMON, "dataset=arrays", f"dataset.path={data}", f"output_dir={folder}", "rerun=true", *words]
-    # one pool for all threads: with several, glibc keeps what each of them has freed
-    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "OMP_NUM_THREADS": "1"}
+    # else glibc keeps what threads have freed, and mini-batches
+    environment = {**os.environ, "MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "65536", "OMP_NUM_THREADS": "1"}
     answer = subprocess.run(
         [sys.executable, "-c", program, *given], capture_output=True, encoding="utf-8", timeout=900, env=environment
     )
@@ -77,13 +83,15 @@ def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
 
 
 def compare(words: list[str], folder: Path) -> tuple[int, int]:
-    """(bytes estimated, bytes measured) of a run, both beyond those of its network alone."""
+    """(bytes estimated, bytes measured) of a run, both beyond those of its network alone, or with one sample."""
     model = [word for word in words if word.startswith("model")]
     if client := [word for word in words if word.startswith("client")]:  # an optimizer brings 200 MiB of torch with it
         model += [*client, "client.upload=difference"]
-    data = made_up_data(folder, image="model=resnet18" in words)
+    batch = any(word.startswith("client.batch_size") for word in words)
+    data = made_up_data(folder, 32 if batch else 8 if "model=resnet18" in words else None)
     said, took = run_alone(words, data, folder)
-    said_alone, took_alone = run_alone([*model, *ALONE], data, folder)
+    base = [*words, "client.batch_size=1"] if batch else [*model, *ALONE]
+    said_alone, took_alone = run_alone(base, data, folder)
     return said - said_alone, took - took_alone
 
 

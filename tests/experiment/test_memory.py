@@ -1,9 +1,11 @@
 """A run says what it costs, and refuses when that cannot be had."""
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -12,11 +14,17 @@ from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import Needs
+from asyncfl_bench.models import activations
+from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import bytes_of
 
 D = 64 * 200 + 200 + 200 * 10 + 10
 ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
+
+
+def vectors_of(built):
+    return replace(built.needs, activations=0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +48,7 @@ ONE_BY_ONE = ["executor=sequential"]  # the others need workspaces besides
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
     built = build_run(settings)
-    assert built.needs == Needs(floats * D * 4)  # 7: the model, at first and as last logged, a gradient, 3 uploads
+    assert vectors_of(built) == Needs(floats * D * 4)  # 7: model, at first, last logged, gradient, 3 uploads
     assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in built.describe(settings)
     built.executor.close()
 
@@ -49,7 +57,7 @@ def test_what_models_said_of_the_servers_samples_is_counted():
     words = ["algorithm=fedbuff", "distillation=fedecho", "unlabelled.samples=5", *ONE_BY_ONE]
     built = build_run(compose(words))
     reports = 5 * 10 * (100 + 3)  # of every client, and with each upload
-    assert built.needs == Needs(4 * (D * (1 + 5 + 100 + 7) + reports))
+    assert vectors_of(built) == Needs(4 * (D * (1 + 5 + 100 + 7) + reports))
     built.executor.close()
 
 
@@ -76,7 +84,7 @@ CUT = ["scale=smoke", "model.hidden=[16]", "client.batch_size=8", "concurrency=5
 )
 def test_what_a_server_keeps_of_messages_is_counted_by_its_buffer(words, vectors, numbers):
     built = build_run(compose([*CUT, *words]))
-    assert built.needs == Needs(4 * ((vectors + 4) * (ONE + OTHER) + UNDER_WAY + numbers))
+    assert vectors_of(built) == Needs(4 * ((vectors + 4) * (ONE + OTHER) + UNDER_WAY + numbers))
     built.executor.close()
 
 
@@ -90,7 +98,7 @@ def test_a_rule_that_answers_messages_keeps_no_more_than_it_said(algorithm):
         built.simulation.step()
         held = max(held, bytes_of(built.rule.state_dict()))
     spent = 4 * (4 * (ONE + OTHER) + UNDER_WAY)  # of the estimate what is not the rule's
-    assert 0.2 * (built.needs.total - spent) < held <= built.needs.total - spent
+    assert 0.2 * (built.needs.vectors - spent) < held <= built.needs.vectors - spent
     built.executor.close()
 
 
@@ -112,7 +120,7 @@ def test_no_more_vectors_are_held_than_were_estimated():
     held = bytes_of(built.rule.state_dict())
     executor = built.executor
     held += bytes_of([vector for vector, _ in executor.versions._held.values()] + executor.versions._spare)
-    assert D * 4 * 40 < held <= built.needs.total
+    assert D * 4 * 40 < held <= built.needs.vectors
 
 
 @pytest.mark.slow
@@ -120,12 +128,13 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
-    needed = f"n_clients=100: vectors of {D} floats need 12.1 MiB in cpu, where 9.2 MiB are free; "
-    fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=74 would fit"
+    needed = f"n_clients=100: vectors of {D} floats and activations of 464.0 KiB need 12.6 MiB in cpu, where "
+    needed += "9.2 MiB are free; "
+    fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=70 would fit"
     assert str(caught.value) == needed + fits
     assert not (tmp_path / "runs").exists()
     short = ["algorithm=ace", "progress=false", *ONE_BY_ONE, "budget.server_iterations=5"]
-    for way in ("algorithm.cache.place=disk", "algorithm.cache.precision=int8", "n_clients=74"):
+    for way in ("algorithm.cache.place=disk", "algorithm.cache.precision=int8", "n_clients=70"):
         assert run([*short, way]).ok
 
 
@@ -149,7 +158,7 @@ def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=feddyn", "progress=false", *ONE_BY_ONE])
-    assert str(caught.value).endswith("; n_clients=72 would fit")
+    assert str(caught.value).endswith("; n_clients=68 would fit")
 
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
@@ -170,6 +179,39 @@ def test_the_versions_of_a_large_model_are_counted_for_every_rule(rule, monkeypa
     built = build_run(compose(["scale=smoke", f"algorithm={rule}", "delay=exponential"]))
     assert built.simulation.counters.uploads == 0
     built.executor.close()
+
+
+def test_a_smaller_mini_batch_is_advised_where_vectors_alone_would_fit(monkeypatch):
+    monkeypatch.setattr(machine, "free_memory", lambda device: 20 * D * 4)
+    words = ["algorithm=asgd", "progress=false", "client.batch_size=all", "n_clients=2", *ONE_BY_ONE]
+    with pytest.raises(
+        ConfigError, match=r"and activations of \d\.\d MiB need .*; a smaller client\.batch_size would fit"
+    ):
+        run(words)
+
+
+def test_a_mini_batch_is_counted_by_a_few_of_its_samples_and_leaves_no_trace():
+    layers = torch.nn.Linear(6, 300), torch.nn.BatchNorm1d(300, track_running_stats=True), torch.nn.Dropout(0.5)
+    flat = FlatModel(torch.nn.Sequential(*layers, torch.nn.Linear(300, 4)))
+    statistics_b, drawn = flat.statistics(), torch.get_rng_state()
+    x, counts = torch.zeros(1, 6), (50, 500)
+    few, many = (activations.step_bytes(flat, x, b) for b in counts)
+    # what each layer gives, three of 300 numbers a sample, and on the way back their gradients
+    assert 3 * 300 * 4 < (many - few) / 450 < 7 * 300 * 4
+    assert torch.equal(flat.statistics(), statistics_b) and torch.equal(torch.get_rng_state(), drawn)
+    for b, estimated in zip(counts, (few, many), strict=True):
+        with activations._HeldBytes() as block:
+            flat.gradient(flat.initial_d(), x.repeat(b, 1), torch.zeros(b, dtype=torch.int64), flat.initial_d())
+        assert estimated == pytest.approx(max(block.held) - 3 * 4 * flat.d, rel=0.01)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("model", ["resnet8", "resnet18", "vgg16", "alexnet", "cnn"])
+def test_the_activations_of_a_step_are_estimated(model, tmp_path):
+    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "memory.py"))
+    estimated, measured = script["compare"](script["CASES"][f"{model} batch"], tmp_path)
+    assert measured / 2**20 > 30
+    assert 0.8 < estimated / measured < 1.2
 
 
 @pytest.mark.process
@@ -240,7 +282,7 @@ def test_how_many_clients_would_fit_is_found_in_a_few_steps(monkeypatch, tmp_pat
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     needs = memory.Vectors.needs
     monkeypatch.setattr(memory.Vectors, "needs", lambda self, *a: (asked.append(1), needs(self, *a))[1])
-    with pytest.raises(ConfigError, match="n_clients=74 would fit"):
+    with pytest.raises(ConfigError, match="n_clients=70 would fit"):
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
     assert len(asked) < 20
 

@@ -202,6 +202,9 @@ class BatchedComputer(SequentialComputer):
     def vectors(self, local_steps: int) -> int:
         return self.local.vectors(local_steps) * self.together
 
+    def activations(self, b: int) -> int:
+        return self.task.stacked_step_bytes(b) * self.together
+
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)

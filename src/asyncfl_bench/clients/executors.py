@@ -91,6 +91,11 @@ class SequentialComputer:
         """Uploads held at most, in vectors of d floats, with that many pieces of work in flight."""
         return 3 * self.together
 
+    def activations(self, b: int) -> int:
+        """Bytes that computing takes besides vectors, with mini-batches of at most b samples."""
+        compiled = self._network is not None and self._network.reads_in_place
+        return self._network.step_bytes(b) if compiled else self.task.step_bytes(b)
+
     def close(self) -> None:
         """Ends threads, if any."""
 
@@ -199,6 +204,9 @@ class ThreadsComputer(SequentialComputer):
 
     def vectors(self, local_steps: int) -> int:
         return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
+
+    def activations(self, b: int) -> int:
+        return super().activations(b) * self.ahead
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

@@ -142,6 +142,9 @@ class StackComputer(SequentialComputer):
     def vectors(self, local_steps: int) -> int:
         return (1 + self.local.vectors(2)) * self.rows  # whatever the work, a stack is the same
 
+    def activations(self, b: int) -> int:
+        return self.task.stacked_step_bytes(self.batch) * self.rows
+
     def most_uploads(self, in_flight: int) -> int:
         return in_flight + 1
 

@@ -119,9 +119,11 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         size = Size(flat.d, 0, cut.d_client, cut.activation)
         most = int(task.clients.samples_n.max())
         vectors = memory.count_cut_vectors(settings, rule, size, most, len(flat.lengths))
+        workers = 0 if kind == "sequential" or cores == 1 else cores
+        step = task.step_bytes(_largest_batch(settings, task)) * max(1, workers)
+        vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         samples = Samples(task, batches, streams.augment if client.augment else None, host_labels=True)
-        workers = 0 if kind == "sequential" or cores == 1 else cores
         executor = SplitExecutor(cut.client, cut.d_client, local, samples, workers)
     else:
         network = graphed_network(task, graphs, client.batch_size) if kind == "graph" else native
@@ -139,6 +141,10 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
             reports=rule.needs.outputs,
         )
         vectors = _count_vectors(settings, task, rule, computer, diagnostics, streams)
+        parts = computer.activations(_largest_batch(settings, task)), task.evaluation_bytes()
+        # graphs keep their memory, and other threads compute while the main one evaluates
+        together = sum(parts) if device != "cpu" or computer.ahead else max(parts)
+        vectors = replace(vectors, activations=together)
         memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
         place = vectors.cache.place if vectors.cache else "device"
         memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
@@ -277,6 +283,12 @@ def _build_memories(
     if rule.needs.keeps == "variate":
         return ClientVariates(n, model_d, place, storage, server_d=lambda: rule.variate_d, lr=local.lr)
     return None
+
+
+def _largest_batch(settings: Settings, task: Task) -> int:
+    """Return the number of samples of the largest mini-batch."""
+    size, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
+    return most if size == "all" else min(size, most)
 
 
 def _count_vectors(

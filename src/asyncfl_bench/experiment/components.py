@@ -78,13 +78,15 @@ class Components:
         threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
         away = {"on the host": self.needs.host, "on disk": self.needs.disk}
         elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
+        held = self.needs.activations / 2**20
+        activations = f", activations up to {held:.0f} MiB" if held >= 1 else ""
         choice = settings.choices.get
         steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
         return (
             f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data(settings)}, {choice('model')} of "
             f"{self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
-            f"model vectors up to {self.needs.total / 2**20:.0f} MiB{elsewhere}{steps}"
+            f"model vectors up to {self.needs.vectors / 2**20:.0f} MiB{elsewhere}{activations}{steps}"
         )
 
     def _describe_data(self, settings: Settings) -> str:

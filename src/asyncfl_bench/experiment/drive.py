@@ -121,7 +121,7 @@ class Run:
 
     def _save_at_end(self) -> None:
         parts = self.components
-        if parts.needs.total <= self.settings.checkpoint.at_end_mib * 2**20:
+        if parts.needs.vectors <= self.settings.checkpoint.at_end_mib * 2**20:
             try:
                 self.checkpoints.save()
             except BenchError as error:  # the results are complete without it

@@ -1,7 +1,8 @@
 """What a run's vectors will take, by place, estimated before any of them is made.
 
 Counted is what grows with the number of clients or with d: the rule, its cache, the clients' memories, model versions
-in flight, uploads being computed, the model. Not counted are data, activations of a mini-batch and torch itself.
+in flight, uploads being computed, the model. The built run adds activations of mini-batches. Not counted are data and
+torch itself.
 
 Legend: n clients, d model parameters.
 """
@@ -38,14 +39,22 @@ DRY_RUN_FROM = 2**26  # bytes of model versions that a dry run counts; below, gu
 
 @dataclass(frozen=True)
 class Needs:
-    """Bytes in each place. With the device `cpu` the host's are the same memory as the device's."""
+    """Bytes in each place. With the device `cpu` the host's are the same memory as the device's.
+
+    device, host, disk  of vectors;  activations  of mini-batches, on the device
+    """
 
     device: int
     host: int = 0
     disk: int = 0
+    activations: int = 0
 
     @property
     def total(self) -> int:
+        return self.vectors + self.activations
+
+    @property
+    def vectors(self) -> int:
         return self.device + self.host + self.disk
 
 
@@ -64,6 +73,7 @@ class Vectors:
     along       a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
     numbers     all else, of the rule, or of clients in flight with a part of the model
+    activations  bytes of those of local work and of an evaluation
     """
 
     d: int
@@ -79,6 +89,7 @@ class Vectors:
     outputs: int = 0
     numbers: int = 0
     averaged: int = 0
+    activations: int = 0
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
         """For n clients, with another cache if one is given."""
@@ -87,7 +98,7 @@ class Vectors:
         near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)
         cache = cache or self.cache
         if cache is None:
-            return Needs(near)
+            return Needs(near, activations=self.activations)
         kept = {"fp32": 4, "bf16": 2, "int8": 1}[cache.precision] * n * self.d
         if self.on_clients:
             near += 4 * FLOAT * self.d  # the change and a workspace, in double precision
@@ -96,9 +107,9 @@ class Vectors:
         if cache.precision == "int8":
             near += FLOAT * n * self.tensors
         if cache.place == "device":
-            return Needs(near + kept)
+            return Needs(near + kept, activations=self.activations)
         near += kept // n  # the row looked at
-        return Needs(near, host=kept) if cache.place == "host" else Needs(near, disk=kept)
+        return Needs(near, activations=self.activations, **{cache.place: kept})
 
 
 def count_vectors(
@@ -216,8 +227,11 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
         fitting.append(f"n_clients={fewer}")
     if not _missing_memory(dataclasses.replace(vectors, outputs=0).needs(n), free):
         fitting.append("fewer unlabelled.samples")
+    if not _missing_memory(dataclasses.replace(vectors, activations=0).needs(n), free):
+        fitting.append("a smaller client.batch_size")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
+    also += f" and activations of {describe_size(vectors.activations)}" if vectors.activations else ""
     raise ConfigError(key, value, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
@@ -262,7 +276,7 @@ def _free_memory(folder: Path, device: str) -> dict[str, tuple[str, int | None]]
 
 def _missing_memory(needs: Needs, free: dict[str, tuple[str, int | None]]) -> list[str]:
     """Return a text for each place with less memory than needed."""
-    sizes = {"device": needs.device, "host": needs.host, "disk": needs.disk}
+    sizes = {"device": needs.device + needs.activations, "host": needs.host, "disk": needs.disk}
     if "host" not in free:  # the device's memory is the host's
         sizes["device"] += sizes.pop("host")
     return [

@@ -297,6 +297,10 @@ class NativeNetwork:
         known.height, known.width, known.border = *x.shape[-2:], 0 if chosen is None else chosen.border
         return known
 
+    def step_bytes(self, b: int) -> int:
+        """Return the bytes of a workspace for a gradient of b samples."""
+        return int(self._bytes(b, True))
+
     def _memory(self, count: int, back: bool = True) -> int:
         """Address of a workspace for that number of samples, once through the layers or also ``back``."""
         size, memory = self._bytes(count, back), getattr(self._own, "memory", None)

@@ -26,6 +26,7 @@ from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
 from ..storage import send
 from ..types import Footprint
+from . import activations
 from .base import NEEDS_TEXTS
 from .flat import FlatModel
 from .footprint import footprint
@@ -104,8 +105,30 @@ class Task:
     @cached_property
     def footprint(self) -> Footprint:
         """What the model costs the clients."""
-        x, _ = self.batch(np.zeros(1, dtype=np.int64))
-        return footprint(self.flat.module, x)
+        return footprint(self.flat.module, self._sample)
+
+    @cached_property
+    def _sample(self) -> Tensor:
+        """The first training sample, (1, …)."""
+        return self.batch(np.zeros(1, dtype=np.int64))[0]
+
+    def step_bytes(self, b: int) -> int:
+        """Return the bytes of activations of a gradient of b samples."""
+        return activations.step_bytes(self.flat, self._sample, b)
+
+    def stacked_step_bytes(self, b: int) -> int:
+        """Return the same for each model of a stack."""
+        return activations.stacked_step_bytes(self.flat, self._sample, b)
+
+    def evaluation_bytes(self) -> int:
+        """Return the bytes of activations of an evaluation; a compiled network has next to none."""
+        most = max(len(y) for _, y in self._judged.values())
+        return 0 if self.compiled else activations.evaluation_bytes(self.flat, self._sample, min(most, self._at_once))
+
+    @property
+    def _at_once(self) -> int:
+        """Samples that an evaluation takes at once."""
+        return EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
     def try_compile(self) -> NativeNetwork | None:
         """Compile the model for a CPU; None if the kernel does not support it. See ``NativeNetwork.try_compile``."""
@@ -202,7 +225,7 @@ class Task:
         self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None, most: int | None
     ) -> dict[str, float]:
         """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
-        size = EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
+        size = self._at_once
         if most is not None:  # the whole set is in the pieces that decide its bits
             size = min(size, -(-len(y_all) // self._threads))
 

@@ -1,0 +1,93 @@
+"""Bytes of activations, counted in gradients and outputs of a few samples.
+
+After each operator the bytes held are a line in the number of samples, so two numbers of samples tell them for any.
+
+Legend: d parameters, B samples of a mini-batch.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .flat import FlatModel
+
+FEW, MORE = 2, 4  # samples: batch normalisation may refuse a single one
+# kernels of oneDNN and cuDNN copy what they read and write into layouts of other orders
+REORDERED = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
+
+
+class _HeldBytes(TorchDispatchMode):
+    """Counts the tensors that are made in a block. held: bytes after each of them, with copies inside its operator"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: list[int] = []
+        self._now = 0
+        self._live: set[int] = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        before = {_storage_number(tensor) for tensor in _tensors((args, kwargs))}
+        results = func(*args, **(kwargs or {}))
+        fresh = [tensor for tensor in _tensors(results) if _storage_number(tensor) not in before | self._live]
+        for storage in (tensor.untyped_storage() for tensor in fresh):
+            self._live.add(storage._cdata)
+            self._now += storage.nbytes()
+            weakref.finalize(storage, self._forget, storage._cdata, storage.nbytes())
+        if fresh:
+            copies = _tensors((args, results)) if func.overloadpacket in REORDERED else ()
+            self.held.append(self._now + sum(tensor.nbytes for tensor in copies))
+        return results
+
+    def _forget(self, number: int, size: int) -> None:
+        self._live.discard(number)
+        self._now -= size
+
+
+def _tensors(content: object) -> list[Tensor]:
+    return [one for one in tree_leaves(content) if isinstance(one, Tensor)]
+
+
+def _storage_number(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def peak_bytes(compute: Callable[[Tensor, Tensor], object], x: Tensor, b: int) -> int:
+    """Return the most bytes of tensors that ``compute`` makes and holds with b samples like x (1, …) and labels."""
+    counted = []
+    devices = [x.device] if torch.cuda.is_available() and x.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):  # a user's network may draw
+        for count in (FEW, MORE):
+            with _HeldBytes() as block:
+                compute(x.repeat(count, *[1] * (x.dim() - 1)), torch.zeros(count, dtype=torch.int64, device=x.device))
+            counted.append(block.held)
+    if len(counted[0]) != len(counted[1]):
+        return max(counted[1]) * b // MORE
+    return max(few + (more - few) * (b - FEW) // (MORE - FEW) for few, more in zip(*counted, strict=True))
+
+
+def step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
+    """Return the bytes that a gradient of b samples like x (1, …) takes besides its d numbers."""
+    w_d, out_d, statistics_b = flat.initial_d(), flat.initial_d(), flat.statistics()
+    held = peak_bytes(lambda x, y: flat.gradient(w_d, x, y, out_d), x, b)
+    flat.load_statistics(statistics_b)
+    return max(0, held - out_d.nbytes)
+
+
+def stacked_step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
+    """Return the bytes that the gradient of one model of a stack takes, of b samples like x (1, …)."""
+    stack, w_pd = flat.stack, flat.initial_d()[None]
+    assert stack is not None
+    out_pd = torch.empty_like(w_pd)
+    return peak_bytes(lambda x, y: stack.gradient(w_pd, x[None], y[None], w_pd.new_ones(1, len(y)), out_pd), x, b)
+
+
+def evaluation_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
+    """Return the bytes that the outputs for b samples like x (1, …) take."""
+    w_d = flat.initial_d()
+    return peak_bytes(lambda x, y: flat.logits(w_d, x), x, b)
