@@ -181,6 +181,14 @@ def test_a_run_that_wandb_cannot_write_at_all_goes_on(wandb, tmp_path, capfd):
     assert err.startswith("W&B gets nothing of this run (") and err.count("\n") == 1
 
 
+def test_a_wrong_setting_of_wandbs_environment_is_named_in_one_line(wandb, tmp_path, capfd, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "onlin")
+    WandbTracker(WandbTrackerConfig()).start(facts(tmp_path, "a"))
+    err = capfd.readouterr().err
+    assert err.startswith("W&B gets nothing of this run (setting mode=onlin of a variable WANDB_... or a file of W&B: ")
+    assert "'offline'" in err and err.count("\n") == 1
+
+
 @pytest.mark.slow
 def test_group_and_dir_of_the_config_beat_those_of_the_run(wandb, tmp_path):
     tracker = WandbTracker(WandbTrackerConfig(mode="offline", group="mine", dir=str(tmp_path / "own")))
@@ -432,7 +440,9 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run
     ("key", "value", "message"),
     [
         ("mode", "ofline", "mode=ofline: did you mean 'offline'? It must be one of online, offline, disabled"),
-        ("project", "", "project=: must be a project name"),
+        ("project", "", "project=: must be 1 to 128 characters without /\\#?%:"),
+        ("project", "team/mine", "project=team/mine: must be 1 to 128 characters without /\\#?%:"),
+        ("tags", ["a", 65 * "x"], f"tags=['{65 * 'x'}']: must be words of 1 to 64 characters"),
         ("init_timeout_seconds", 0, "init_timeout_seconds=0: must be a number > 0"),
     ],
 )

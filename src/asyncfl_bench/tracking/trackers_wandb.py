@@ -25,7 +25,8 @@ MODES = ("online", "offline", "disabled")
 OWNER_NAME = "run_directory.txt"  # beside a run of W&B's in another folder: the run directory, whose lock --sync asks
 _BEST = {"accuracy": "max", "loss": "min"}
 _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
-_LONGEST_TAG, _LONGEST_GROUP = 64, 128  # longer ones W&B refuses, and the run with them
+_LONGEST_TAG, _LONGEST_GROUP, _LONGEST_PROJECT = 64, 128, 128  # longer ones W&B refuses, and the run with them
+_NOT_IN_PROJECT = "/\\#?%:"
 _SERVICE_SECONDS = 30.0  # to start W&B's own process
 _MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
 _RETRY_SECONDS = 600.0  # after a start without an answer, in which further runs of the process are kept offline
@@ -47,7 +48,10 @@ class WandbTrackerConfig(CheckedSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(bool(self.project), "project", self.project, "a project name")
+        is_name = 0 < len(self.project) <= _LONGEST_PROJECT and not {*_NOT_IN_PROJECT} & {*self.project}
+        check(is_name, "project", self.project, f"1 to {_LONGEST_PROJECT} characters without {_NOT_IN_PROJECT}")
+        wrong = [tag for tag in self.tags if not 0 < len(tag) <= _LONGEST_TAG]
+        check(not wrong, "tags", wrong, f"words of 1 to {_LONGEST_TAG} characters")
         if self.mode is not None:
             check_choice("mode", self.mode, MODES)
         if self.dir is not None:
@@ -145,12 +149,12 @@ class WandbTracker(Tracker):
                 wandb.teardown()  # the failed start still holds the run's id in W&B's service process
             run = self._init_run(wandb, arguments, "offline")
         except Exception as second:
-            say(f"W&B gets nothing of this run ({first_line(second)}); the run directory has everything")
+            say(f"W&B gets nothing of this run ({_describe_error(second)}); the run directory has everything")
             return
         if self.gave_up:
             return
         self._run = run
-        reason = "not logged in to W&B" if no_key else f"W&B did not start ({first_line(first)})"
+        reason = "not logged in to W&B" if no_key else f"W&B did not start ({_describe_error(first)})"
         say(f"{reason}: this run is kept offline; to send it: afl-run --sync {arguments['dir']}")
 
     def _init_run(self, wandb: Any, arguments: dict[str, Any], mode: str | None) -> Any:
@@ -257,6 +261,15 @@ class WandbTracker(Tracker):
         if not self._warned:  # one line: a dead connection fails at every point
             say(f"W&B: {message}")
             self._warned = True
+
+
+def _describe_error(error: Exception) -> str:
+    """Return the first line of an error; of W&B's check of its settings, which has a list, the first setting."""
+    if not callable(found := getattr(error, "errors", None)):
+        return first_line(error)
+    one = found()[0]
+    setting = f"{'.'.join(map(str, one['loc']))}={one['input']}"
+    return f"setting {setting} of a variable WANDB_... or a file of W&B: {first_line(one['msg'])}"
 
 
 def _tags(config: dict[str, Any]) -> list[str]:
