@@ -1,12 +1,16 @@
 """What is refused before torch is imported: the module that brings it cannot be imported in these tests."""
 
 import sys
+import threading
 
 import numpy as np
 import pytest
 
 from asyncfl_bench import run
+from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError
+from asyncfl_bench.experiment import preflight
+from asyncfl_bench.tracking import progress
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +42,7 @@ def no_torch(monkeypatch):
         (["unlabelled=images", "algorithm=fedecho", "unlabelled.name=mnist", "data_dir=bad"], "^MNIST is missing"),
         (
             ["unlabelled=arrays", "algorithm=fedecho", "unlabelled.path=bad/femnist.npz"],
-            r"^bad/femnist.npz: not a readable .npz file \(another format, or Python objects\); delete it",
+            r"^bad/femnist.npz: not a readable .npz file \(another format, or Python objects\); numpy.savez",
         ),
         (
             ["unlabelled=arrays", "algorithm=fedecho", "unlabelled.path=own.npz"],
@@ -65,3 +69,15 @@ def test_a_folder_or_data_that_cannot_work_are_refused_before_torch_is_imported(
     with pytest.raises(BenchError, match=said) as caught:
         run(["n_clients=2", "progress=false", *words])
     assert caught.value.exit_code == 2 and not (tmp_path / "runs").exists()
+
+
+def test_a_load_that_takes_long_is_announced(monkeypatch):
+    said, was_said, load = [], threading.Event(), preflight.Preflight._load
+    monkeypatch.setattr(progress, "say", lambda text: (said.append(text), was_said.set()))
+    monkeypatch.setattr(preflight, "_SECONDS_TO_LOAD", 0.001)
+    monkeypatch.setattr(preflight.Preflight, "_load", lambda *given: was_said.wait(10) and load(*given))
+    settings = compose(["algorithm=asgd", "dataset=synthetic", "model=softmax", "n_clients=5"])
+    preflight.Preflight().check(settings)
+    settings.root.progress = False
+    preflight.Preflight().check(settings)
+    assert said == ["loading dataset=synthetic for 5 clients"]

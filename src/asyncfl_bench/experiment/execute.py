@@ -20,6 +20,7 @@ from ..errors import (
     locating_user_errors,
 )
 from ..files import is_locked, open_own, read_json, read_yaml, write_text
+from ..tracking.progress import announcing_wait
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result
@@ -28,6 +29,8 @@ from .stopping import recording_signals
 
 if TYPE_CHECKING:
     from ..simulation.observer import Observer
+
+_SECONDS_TO_BUILD = 2.0  # more are announced
 
 
 def execute(
@@ -77,7 +80,9 @@ def _execute(
         from .drive import Run
         from .evaluate import Diverged
 
-        components = build_run(settings)  # may refuse; nothing is on disk yet
+        text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
+        with announcing_wait(text, _SECONDS_TO_BUILD, settings.root.progress and alone):
+            components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
     with (

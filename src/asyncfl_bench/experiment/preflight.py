@@ -22,6 +22,7 @@ from ..models.base import Model
 from ..randomness import Streams
 from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
+from ..tracking.progress import announcing_wait
 from ..types import ClientTable
 from . import machine, memory
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ..models.layers import Size
 
 RESERVE = 2**30  # bytes for torch and the data; with less left over the built run decides
+_SECONDS_TO_LOAD = 0.5  # more are announced
 T = TypeVar("T")
 
 
@@ -81,7 +83,9 @@ class Preflight:
             reads_texts = type(model).reader is not Model.reader and issubclass(parts["dataset"].target, Texts)
             more = settings.evaluation.validation_share, parts["client"].config.augment
             asked = (settings.data_dir, root.n_clients, parts["dataset"], parts["unlabelled"], reads_texts, *more)
-            found, data = self._look_once(asked, lambda: self._load(settings, reads_texts))
+            text = f"loading dataset={settings.choices['dataset']} for {root.n_clients} clients"
+            with announcing_wait(text, _SECONDS_TO_LOAD, root.progress):
+                found, data = self._look_once(asked, lambda: self._load(settings, reads_texts))
             if data is not None:
                 found = self._look_once((asked, parts["model"]), lambda: _look_at_model(model, data, reads_texts))
                 clients = self._split(settings, data, asked)

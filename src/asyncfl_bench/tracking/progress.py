@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
+
+from ..files import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -136,6 +139,19 @@ class Progress:
             completed=self._done_before,  # type: ignore[arg-type]
             facts="",
         )
+
+
+@contextmanager
+def announcing_wait(text: str, seconds: float, is_wanted: bool) -> Iterator[None]:
+    """Print ``text`` if it is wanted and the block takes longer than ``seconds``."""
+    timer = threading.Timer(seconds, say, [text])
+    timer.daemon = True
+    if is_wanted:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def clock_text(seconds: float | None) -> str:
