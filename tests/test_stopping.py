@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from crashing import WORDS, assert_same
+from fake_graph import FakeGraphs, use_fake_graphs
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.common.split import SplitRule
@@ -37,6 +38,7 @@ CASES = {
         "availability=suspension",
         "delay=uniform",
     ],
+    "captured stacks": [*LOCAL, "client.momentum=0.5", "executor=batched"],
 }
 
 
@@ -60,6 +62,8 @@ def cut_off(words, when, monkeypatch):
 @pytest.mark.parametrize("moment", [pytest.param(2, marks=pytest.mark.slow), 7])
 def test_work_stops_between_two_mini_batches_and_goes_on_to_the_same_bits(case, moment, monkeypatch):
     words = [*SMALL, *CASES[case]]
+    if case == "captured stacks":
+        use_fake_graphs(monkeypatch, FakeGraphs())
     whole = run([*words, "output_dir=whole"])
     cut, steps = cut_off([*words, "output_dir=cut"], lambda steps: steps >= moment, monkeypatch)
     assert cut.summary["exit_status"] == "interrupted" and cut.signal == signal.SIGINT

@@ -103,6 +103,16 @@ def test_an_upload_has_the_bits_that_it_has_alone(case, images, monkeypatch):
     assert len({float(loss) for _, loss in together.values()}) > ROWS // 2
 
 
+def test_an_upload_of_one_tiny_step_is_no_difference_of_rounded_models(monkeypatch):
+    uploads = []
+    for graphs in (FakeGraphs(), None):
+        parts, _ = run_parts([*RUN, *FEDBUFF, "client.lr=1e-9"], monkeypatch, graphs)
+        start = parts.model_d, None, None
+        uploads.append(torch.empty_like(parts.model_d))
+        parts.executor.computer.begin([Work(0, 0, 0, 0, 1)], lambda _, start=start: start, uploads[-1:], Blocks())
+    np.testing.assert_allclose(*uploads, rtol=0, atol=1e-5 * float(uploads[1].abs().max()))
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """Lists that grow: the pieces of work of every wave, and the copies to the device."""
