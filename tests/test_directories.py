@@ -90,7 +90,7 @@ def test_changed_code_of_a_rule_is_said_of_a_finished_and_of_a_resumed_run(parts
     code = parts.parent / "rule_of_mine.py"
 
     def call(anew=False):
-        result._say_once.cache_clear()
+        result.say_once.cache_clear()
         if anew:  # as another process would
             monkeypatch.delitem(sys.modules, "rule_of_mine", raising=False)
         found = run([*QUICK[:-1], "algorithm=mine", "observers=mine"], config_dir=parts)

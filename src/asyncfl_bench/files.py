@@ -15,7 +15,7 @@ import unicodedata
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -329,6 +329,9 @@ def say(message: str) -> None:
     with suppress(OSError, ValueError):  # ValueError: closed
         if sys.stderr is not None:
             print(clean_text(message), file=sys.stderr, flush=True)
+
+
+say_once = cache(say)  # in a process, not for each run of a sweep
 
 
 def show(result: object, end: str = "\n") -> None:

@@ -170,7 +170,7 @@ class Refusing:
 
 def test_a_step_that_cannot_be_captured_is_computed_by_its_operators_and_says_why(images, monkeypatch, capsys):
     models = []
-    choosing._say_once.cache_clear()
+    choosing.say_once.cache_clear()
     for graphs in (FakeGraphs(), Refusing()):
         parts, recorder = run_parts(words_of("passes", images), monkeypatch, graphs)
         parts.simulation.run()

@@ -429,7 +429,7 @@ def copying_compiler(folder: Path) -> str:
 
 def test_a_compiler_that_makes_something_else_leaves_the_work_to_torch(no_cache, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("CXX", copying_compiler(tmp_path))
-    choosing._say_once.cache_clear()
+    choosing.say_once.cache_clear()
     assert native_network("auto", "cpu", TASK) is None
     assert "gradient" in capsys.readouterr().err
 
@@ -473,7 +473,7 @@ def test_what_is_no_file_in_the_cache_is_not_read(no_cache, monkeypatch, tmp_pat
 @pytest.mark.slow
 def test_without_a_compiler_a_run_goes_on_and_one_that_asks_for_it_is_refused(no_cache, monkeypatch, afl_run):
     monkeypatch.setenv("CXX", "/bin/false")
-    choosing._say_once.cache_clear()
+    choosing.say_once.cache_clear()
     words = [
         "algorithm=fedbuff",
         "model=cnn",

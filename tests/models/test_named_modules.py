@@ -4,10 +4,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from asyncfl_bench import run, sweep
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
+from asyncfl_bench.files import say_once
+from asyncfl_bench.models.given import _check_network
 
 SOURCE = """from torch import nn
 
@@ -109,3 +112,16 @@ def test_an_error_in_an_own_forward_has_its_file_and_line(parts):
         run(model="net", config_dir=parts, **QUICK)
     with pytest.raises(BenchError, match=r"networks_of_mine.py, line 15: TypeError"):
         run(model=sys.modules["networks_of_mine"].broken, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("last", "count"), [(nn.Softmax(1), 1), (nn.LogSoftmax(1), 0), (nn.ReLU(), 0), (nn.Sigmoid(), 0)]
+)
+def test_a_network_that_gives_probabilities_is_said_once(last, count, capfd):
+    say_once.cache_clear()
+    for _ in range(2):
+        _check_network(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), last), (1, 8, 8), 10)
+    said = (
+        "model=Sequential: gives probabilities, and the loss applies softmax to them again; without its last softmax "
+    )
+    assert capfd.readouterr().err.count(said) == count

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import partial
 
 from ..errors import BenchError, ConfigError, check
-from ..files import say
+from ..files import say_once
 from .batched import BatchedComputer
 from .executors import SequentialComputer, ThreadsComputer
 from .on_ray import RayComputer
@@ -33,7 +33,7 @@ def native_network(choice: str, device: str, task, cut=None):
     except BenchError as error:
         if choice == "native":
             raise ConfigError("executor", choice, f"not possible: {error}") from None
-        _say_once(f"no kernel (executor=native), so PyTorch computes, convolutions several times slower: {error}")
+        say_once(f"no kernel (executor=native), so PyTorch computes, convolutions several times slower: {error}")
         return None
     if choice == "native" and found is None:
         raise ConfigError("executor", choice, f"possible only {NATIVE}{CUT if cut else ''}")
@@ -47,10 +47,7 @@ def graphed_network(task, graphs, batch_size: int | str):
 
 
 def _report_refusal(kind: str, reason: str) -> None:
-    _say_once(f"executor={kind}: the operators of this network are launched one by one, not as a graph: {reason}")
-
-
-_say_once = cache(say)  # a process, not for each run of a sweep
+    say_once(f"executor={kind}: the operators of this network are launched one by one, not as a graph: {reason}")
 
 
 def executor_class(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import html
 import math
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from ..config import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..diagnostics.exchanges import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
-from ..files import say
+from ..files import say_once
 from ..tracking.archive import measured_run, read_run_points
 from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, MODEL_NAME, TRACE_NAME
@@ -131,10 +130,7 @@ def say_changed_code(settings: Settings, before: object, run: str) -> None:
     """
     for module, digest in before.items() if isinstance(before, dict) else ():
         if settings.code.get(module, digest) != digest:
-            _say_once(f"{module}: the file of this module has changed since {run}")
-
-
-_say_once = functools.cache(say)
+            say_once(f"{module}: the file of this module has changed since {run}")
 
 
 def _has_numbers(summary: dict) -> bool:

@@ -22,6 +22,7 @@ from torch import nn
 
 from ..data.given import find_object
 from ..errors import ConfigError, describe_error, user_location
+from ..files import say_once
 from ..ranges import settings_from_arguments
 from ..types import Facts
 from .base import Model, ModelConfig
@@ -195,6 +196,11 @@ def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int)
     require(not drawn, "must draw no random numbers, or no run could be resumed: set the p of its dropout to 0")
     found = tuple(getattr(logits, "shape", ()))
     require(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
+    if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones(2), atol=1e-4):
+        why = (
+            "gives probabilities, and the loss applies softmax to them again; without its last softmax it learns faster"
+        )
+        say_once(f"model={type(module).__name__}: {why}")
     grads = torch.autograd.grad(logits.sum(), list(trial.parameters()), allow_unused=True)
     unused = [name for name, grad in zip(named, grads, strict=True) if grad is None]
     require(
