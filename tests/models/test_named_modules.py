@@ -121,7 +121,5 @@ def test_a_network_that_gives_probabilities_is_said_once(last, count, capfd):
     say_once.cache_clear()
     for _ in range(2):
         _check_network(nn.Sequential(nn.Flatten(), nn.Linear(64, 10), last), (1, 8, 8), 10)
-    said = (
-        "model=Sequential: gives probabilities, and the loss applies softmax to them again; without its last softmax "
-    )
+    said = "model=Sequential: gives probabilities, and the loss applies softmax again; leave out the softmax at its end"
     assert capfd.readouterr().err.count(said) == count

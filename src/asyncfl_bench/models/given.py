@@ -197,9 +197,7 @@ def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int)
     found = tuple(getattr(logits, "shape", ()))
     require(found == (2, classes), f"must give (2, {classes}) logits for two samples, gave {found or type(logits)}")
     if (logits >= 0).all() and torch.allclose(logits.sum(1), torch.ones(2), atol=1e-4):
-        why = (
-            "gives probabilities, and the loss applies softmax to them again; without its last softmax it learns faster"
-        )
+        why = "gives probabilities, and the loss applies softmax again; leave out the softmax at its end"
         say_once(f"model={type(module).__name__}: {why}")
     grads = torch.autograd.grad(logits.sum(), list(trial.parameters()), allow_unused=True)
     unused = [name for name, grad in zip(named, grads, strict=True) if grad is None]
