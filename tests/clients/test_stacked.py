@@ -11,6 +11,7 @@ from asyncfl_bench.clients import choosing, stacked
 from asyncfl_bench.clients.stacked import ROWS, StackComputer
 from asyncfl_bench.clients.versions import Blocks
 from asyncfl_bench.data import datasets
+from asyncfl_bench.experiment import build, memory
 from asyncfl_bench.types import Work
 
 RUN = ["scale=smoke", "progress=false", "n_clients=24", "client.batch_size=8", "concurrency=20", "threads=1"]
@@ -127,6 +128,7 @@ def test_a_wave_is_one_copy_to_the_device_and_one_replay_for_each_step_of_a_stac
     graphs, (waves, copies) = FakeGraphs(), counted
     parts, _ = run_parts(words_of("several step sizes", images), monkeypatch, graphs)
     parts.simulation.run()
+    assert parts.executor.blocks.most_rows <= 20 + 1  # uploads of the work in flight and the one that was used last
     assert len(copies) == len(waves) > 1 and max(waves) > ROWS  # else there is no second stack
     assert graphs.replays == 1 + 3 * sum(-(-p // ROWS) for p in waves)  # the first one is a check
 
@@ -161,6 +163,15 @@ def test_an_update_takes_few_operators_and_a_wave_is_all_that_is_ready(name, ima
         while counters.uploads < uploads + n:
             simulation.step()
     assert np.mean(waves) >= works and launches.count <= 4 * n  # 12 where no step is captured
+
+
+def test_a_dry_run_counts_the_uploads_of_a_run_in_stacks(monkeypatch):
+    monkeypatch.setattr(memory, "DRY_RUN_FROM", 0)
+    counts, count = [], build.peak_vectors
+    monkeypatch.setattr(build, "peak_vectors", lambda *given: (counts.append(count(*given)), counts[-1])[1])
+    parts, _ = run_parts([*RUN, *FEDBUFF], monkeypatch, FakeGraphs())
+    parts.simulation.run()
+    assert counts == [(parts.executor.versions.peak_versions, parts.executor.blocks.most_rows)]
 
 
 class Refusing:
