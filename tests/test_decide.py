@@ -63,7 +63,8 @@ class Runner:
         begun = jobs if self.stops_after is None else jobs[: self.stops_after]
         for job in begun:
             if f"{job.settings.choices['algorithm']} {job.settings.root.seed}" not in self.fails:
-                leave(job.settings, self.accuracy(job.settings), **self.summary)
+                steps = {"default_steps": True} if job.settings.default_steps else {}
+                leave(job.settings, self.accuracy(job.settings), **steps, **self.summary)
         failed = [(job, "failed: no data") for job in begun if not job.settings.directory.exists()]
         pending.state.result = SweepResult(len(jobs), failed, [])
         return EXIT_INTERRUPTED if self.stops_after is not None else int(bool(failed))
@@ -91,6 +92,11 @@ def test_only_methods_of_open_pairs_get_the_seeds_of_the_next_look(runner, afl_r
         "look 1, 3 seeds: 1 of 2 pairs decided (ACE above vanilla ASGD); 4 runs next",
         "look 2, 5 seeds: 2 of 2 pairs decided (ACE above FedBuff); no runs next",
     ]
+    command = "afl-run sweep=tune algorithm=ace,asgd,fedbuff model=softmax scale=smoke"
+    said = (
+        "the step sizes of ace, asgd, fedbuff are defaults, neither chosen nor searched; the command that searches all"
+    )
+    assert answer.stdout.splitlines()[-1] == f"{said}: {command}"
 
 
 @pytest.mark.slow

@@ -395,7 +395,6 @@ def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
 @pytest.mark.parametrize(
     ("space", "said"),
     [
-        ("", r"^algorithm=bare: declares no ranges to search; write search_space: .* into .*bare.yaml$"),
         ("search_space: 3\n", "^algorithm.search_space=3: must be at most 4 settings with ranges, for example {alg"),
         ("search_space: {algorithm.eta: 0.1}\n", "^algorithm.search_space={algorithm.eta: 0.1}: must be a range for"),
         ("search_space: {algorithm.etta: 'interval(1,2)'}\n", "^algorithm.etta=.*: no such setting"),
@@ -405,6 +404,15 @@ def test_a_search_of_a_rule_without_sound_ranges_is_refused(space, said, bare):
     bare(space)
     with pytest.raises(ConfigError, match=said):
         plan(["sweep=tune", "algorithm=bare", "trials=4"])
+
+
+def test_a_search_of_a_rule_without_ranges_draws_its_step_sizes_around_the_defaults(bare, monkeypatch):
+    jobs = plan(["sweep=tune", "algorithm=bare", "trials=4"])
+    assert [{parse_override(text).key for text in job.drawn} for job in jobs] == [{"algorithm.eta"}] * 4
+    assert describe_planning(jobs) == ["search_space of bare: algorithm.eta=tag(log,interval(0.0447,4.47))"]
     given = "algorithm.c=interval(0.1,1)"
-    assert space or len(plan(["sweep=tune", "algorithm=bare", "trials=4", given])) == 4
-    assert space or len(plan(["sweep=tune", "algorithm=bare", "algorithm.c=0.3", "seed=1,2"])) == 2  # the best, again
+    assert [len(job.drawn) for job in plan(["sweep=tune", "algorithm=bare", "trials=4", given])] == [1] * 4
+    assert len(plan(["sweep=tune", "algorithm=bare", "algorithm.c=0.3", "seed=1,2"])) == 2  # the best, again
+    monkeypatch.setattr("asyncfl_bench.multirun.axes._step_ranges", lambda words: {})
+    with pytest.raises(ConfigError, match=r"^algorithm=bare: must be a rule with a step size, .* into .*bare.yaml$"):
+        plan(["sweep=tune", "algorithm=bare", "trials=4"])

@@ -45,7 +45,7 @@ def test_default_step_sizes_are_said_first_in_the_summary_and_on_pages(tmp_path,
     assert DEFAULT_STEPS in afl_run(*words).stderr.splitlines()[0]
     assert DEFAULT_STEPS not in afl_run(*words, "client.lr=0.2").stderr
     page = own_page(load_runs(tmp_path / "runs"), "runs")
-    assert f"1 of 2 runs have {DEFAULT_STEPS}." in page.parts
+    assert any("The step sizes of FedBuff, lr = 0.1 are defaults, neither" in str(one) for one in page.parts)
     assert DEFAULT_STEPS in afl_run("-m", *words, "seed=1,2").stderr.splitlines()[0]
 
 

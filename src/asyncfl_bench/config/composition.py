@@ -31,7 +31,7 @@ from .suggestions import suggest_setting
 from .variants import papers_with
 
 _SERVER_STEPS = ("eta", "c", "total_steps", "alpha", "lam", "lam_over_eps", "server_lr")
-_STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
+STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
 
@@ -118,7 +118,7 @@ def _has_default_steps(overrides: Iterable[str]) -> bool:
     of another group (``+experiment=mine``)."""
     words = [parse_override(text) for text in overrides]
     files = {one.key for one in words if one.special and "." not in one.key} - {one.name for one in fields(RootConfig)}
-    return not files and not {one.key for one in words} & {*_STEPS, "paper", "sweep", "profile"}
+    return not files and not {one.key for one in words} & {*STEPS, "paper", "sweep", "profile"}
 
 
 def refuse_listed_axis(one: Override) -> None:

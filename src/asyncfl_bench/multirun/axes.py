@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from omegaconf import OmegaConf
 
 from ..config.choices import choice_file, groups
-from ..config.composition import Compositions
+from ..config.composition import Compositions, compose
 from ..config.interpolations import expand_overrides
-from ..config.overrides import parse_override
+from ..config.overrides import Override, parse_override
 from ..config.settings import SEARCH_SPACE
 from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, check, describe_place, format_value
 from .grid import Grid, combine
 from .launchers import check_launcher, check_sweeper
-from .search import Search, draw_grids
+from .search import SHORT, Search, draw_grids
 
 MOST_DECLARED = 4  # settings of a rule's space: more need more trials
 
@@ -91,7 +91,8 @@ def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]
     named = [one.values for one in words if one.key == "algorithm"] or [parse_override(f"algorithm={rules}").values]
     grids: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for rule in named[-1]:
-        section: Any = OmegaConf.to_container(chosen_config([*rest, f"algorithm={rule}"]).algorithm)
+        choice = [*rest, f"algorithm={rule}"]
+        section: Any = OmegaConf.to_container(chosen_config(choice).algorithm)
         space = section.get(SEARCH_SPACE, {})
         key, example = f"algorithm.{SEARCH_SPACE}", '{algorithm.eta: "tag(log,interval(0.01,1))"}'
         ok = isinstance(space, dict) and len(space) <= MOST_DECLARED
@@ -100,10 +101,22 @@ def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]
             is_range = parse_override(f"{setting}={text}").draw is not None
             check(is_range, key, f"{{{setting}: {text}}}", f"a range for each setting, for example {example}")
         if not space and not any(one.draw or one.key.startswith("algorithm.") for one in words):
+            space = _step_ranges(map(parse_override, choice))
             how = f"write {SEARCH_SPACE}: {example} into {describe_place(choice_file('algorithm', rule))}"
-            raise ConfigError("algorithm", rule, f"declares no ranges to search; {how}")
+            check(bool(space), "algorithm", rule, f"a rule with a step size, or one that declares ranges; {how}")
         grids.setdefault(tuple(space.items()), []).append(rule)
     return [{"algorithm": ",".join(of), **dict(space)} for space, of in grids.items()]
+
+
+def _step_ranges(words: Iterable[Override]) -> dict[str, str]:
+    """Return ranges of the step sizes that have an effect, for a rule that declares none: a tenth to ten times the
+    default. Raises ConfigError."""
+    chosen = [one for one in words if one.key not in SHORT and not one.is_for_hydra]
+    settings = compose([f"{one.key}={one.values[0]}" if one.several else one.text for one in chosen])
+    rule, client = settings.parts["algorithm"].config, settings.parts["client"].config
+    steps = {"algorithm.eta": getattr(rule, "eta", None), "client.lr": client.lr}
+    used = {key: step for key, step in steps.items() if step and key not in settings.idle}
+    return {key: f"tag(log,interval({step / 10:.3g},{step * 10:.3g}))" for key, step in used.items()}
 
 
 def _expand(grid: Any) -> dict[str, str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from ..analysis.decisions import Decision, Subject, read_decision
+from ..analysis.default_steps import describe_default_steps
 from ..analysis.judgements import claims_of_sweep
 from ..analysis.looks import LEVELS
 from ..analysis.makers import describe_mixed_makers
@@ -205,6 +206,8 @@ class Looks(AskedRuns):
     def _say_end(self, subjects: Sequence[Subject], seeds: int) -> None:
         show(self.question.describe(subjects))
         runs = self.finished_runs(seeds)
+        if runs is not None and (steps := describe_default_steps(runs)):
+            show(steps)
         if runs is not None and (mixed := describe_mixed_makers(runs)):
             say(mixed)
         if waiting := [one for one in subjects if one.wanted_runs(seeds) & self._failed]:

@@ -9,10 +9,10 @@ import pandas as pd
 from ..analysis import names
 from ..analysis.contrasts import compare_pairs
 from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
+from ..analysis.default_steps import describe_default_steps
 from ..analysis.looks import LEVELS
 from ..analysis.measures import limiting_axis
 from ..analysis.place import group_runs
-from ..config.settings import DEFAULT_STEPS
 from ..errors import BenchError, ConfigError, InputError
 from ..tracking.runs import load_points
 from .assembly import check_metric, finish_page
@@ -74,8 +74,9 @@ def own_page(
     apart = _describe_apart(placed.apart, compare)
     has_direction = page.measured.metric_is_lower_better is not None
     decisions = _decision_parts(page, decision) if decision is not None and has_direction else []
-    if "summary.default_steps" in placed.runs and (count := int(placed.runs["summary.default_steps"].eq(True).sum())):
-        page.notes.append(f"{count} of {len(placed.runs)} runs have {DEFAULT_STEPS}.")
+    if steps := describe_default_steps(placed.runs):
+        said, _, command_to_search = steps.partition(": ")
+        page.notes.append(f"{said[:1].upper()}{said[1:]}: `{command_to_search}`")
     times = [*([] if timeline is None else timeline(page)), *RealClients()(page)]
     return finish_page(page, [runs_text(page), apart, *times, *decisions], [command] if command else [])
 
