@@ -9,7 +9,7 @@ from torch import nn
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.kernels.graphed import MOST_GRAPHS, SEEN_FIRST, GraphedNetwork
+from asyncfl_bench.kernels.graphed import MOST_GRAPHS, SEEN_FIRST, GraphedNetwork, capture_checked
 from asyncfl_bench.models import networks
 from asyncfl_bench.models.convolutional import AlexNet, AlexNetConfig, ResNet8, ResNet8Config, ResNet18, ResNet18Config
 from asyncfl_bench.models.flat import FlatModel
@@ -107,6 +107,15 @@ def test_a_network_that_cannot_be_captured_is_computed_by_its_operators_for_good
         network.gradient(w_d, torch.ones(6, 8), torch.zeros(6, dtype=torch.long), out_d)
     assert len(reports) == 1 and reports[0].endswith(reason)
     assert sum(graph.replays for graph in graphs.captured) <= 1  # of the check
+
+
+def test_a_capture_that_is_checked_leaves_its_memory_as_it_was():
+    memory = [torch.arange(3.0), torch.arange(6).view(3, 2)]
+    before = [part.clone() for part in memory]
+    graph = capture_checked(FakeGraphs(), lambda: memory[0].mul_(2).add_(memory[1].sum(dim=1)), memory)
+    assert all(map(torch.equal, memory, before))
+    graph.replay()
+    assert memory[0].tolist() == [1, 7, 13]
 
 
 def test_few_shapes_are_captured_and_others_are_computed_by_operators():

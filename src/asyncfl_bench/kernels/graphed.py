@@ -75,7 +75,8 @@ def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Seque
     memory  all that ``compute`` reads and that changes between replays, and all that it writes; left as it was
     Raises RuntimeError if an operator cannot be captured, or if the bits differ.
     """
-    graph, before, results = graphs.capture(compute), [part.clone() for part in memory], []
+    before, results = [part.clone() for part in memory], []
+    graph = graphs.capture(compute)
     for take_step in (compute, graph.replay):
         for part, numbers in zip(memory, before, strict=True):
             is_vector = part.is_floating_point() and part.dim() < 2
