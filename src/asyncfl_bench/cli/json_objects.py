@@ -74,8 +74,8 @@ def describe_plan(preview: Preview) -> Fields:
 
 def describe_looks(looks: Looks) -> Fields:
     """Return the fields of a decision: the looks so far, or those of a plan with their cost."""
-    cost = {} if looks.cost is None else _describe_cost(looks.cost)
-    return {"looks": looks.rows, "subjects": [_describe_subject(one) for one in looks.subjects], **cost}
+    rest = {"default_steps": looks.default_steps or None} if looks.cost is None else _describe_cost(looks.cost)
+    return {"looks": looks.rows, "subjects": [_describe_subject(one) for one in looks.subjects], **rest}
 
 
 def _describe_cost(cost: RunCost) -> Fields:

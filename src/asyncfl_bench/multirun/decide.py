@@ -46,6 +46,7 @@ class Looks(AskedRuns):
     subjects: Sequence[Subject] = ()  # as the last look judges them, or as a plan does
     rows: list[dict[str, int]] = field(default_factory=list)  # number, seeds and decisions or runs of each look
     cost: RunCost | None = None  # of the runs of a plan
+    default_steps: str = ""  # methods with default step sizes, and the command that searches those of all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -207,6 +208,7 @@ class Looks(AskedRuns):
         show(self.question.describe(subjects))
         runs = self.finished_runs(seeds)
         if runs is not None and (steps := describe_default_steps(runs)):
+            self.default_steps = steps
             show(steps)
         if runs is not None and (mixed := describe_mixed_makers(runs)):
             say(mixed)
