@@ -87,10 +87,6 @@ class SequentialComputer:
         own = 0 if self._network is None else self._network.vectors
         return 1 + own + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
-    def most_uploads(self, in_flight: int) -> int:
-        """Uploads held at most, in vectors of d floats, with that many pieces of work in flight."""
-        return 3 * self.together
-
     def activations(self, b: int) -> int:
         """Bytes that computing takes besides vectors, with mini-batches of at most b samples."""
         compiled = self._network is not None and self._network.reads_in_place

@@ -145,9 +145,6 @@ class StackComputer(SequentialComputer):
     def activations(self, b: int) -> int:
         return self.task.stacked_step_bytes(self.batch) * self.rows
 
-    def most_uploads(self, in_flight: int) -> int:
-        return in_flight + 1
-
 
 class _Stack:
     """Static memory of R models, and a step of all of them.

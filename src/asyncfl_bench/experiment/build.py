@@ -303,12 +303,13 @@ def _count_vectors(
     flat, concurrency, n = task.flat, settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
     one_step = settings.parts["client"].config.workload.one_step and not rule.needs.chooses_k  # else K may grow
+    in_flight = concurrency + (n if rule.needs.first_round else 0)
     guess = memory.count_vectors(
         settings,
         rule,
         flat.d,
         len(flat.lengths),
-        uploads=computer.most_uploads(concurrency + (n if rule.needs.first_round else 0)),
+        uploads=in_flight + 1 if computer.apart else 3 * computer.together,
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,
     )
