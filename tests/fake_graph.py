@@ -9,6 +9,7 @@ depend on numbers, tensors made from numbers of the host, random draws, and what
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import Any
@@ -137,6 +138,18 @@ def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
+def _refusing_here(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Return the function, refused in this thread alone, as ``capture_error_mode="thread_local"`` does."""
+    own = threading.get_ident()
+
+    def refuse_or_call(*args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == own:
+            _refuse(name, REFUSED[name])
+        return function(*args, **kwargs)
+
+    return refuse_or_call
+
+
 class FakeGraphs:
     """Captures on a CPU. captured: the graphs, in the order of their capture"""
 
@@ -152,13 +165,9 @@ class FakeGraphs:
         compute()
         graph = FakeGraph()
         with ExitStack() as stack:
-            for name in ("tolist", "numpy", "cpu", "__array__"):  # reads that torch does not dispatch on a CPU
-                stack.enter_context(
-                    patch.object(Tensor, name, lambda *_, name=name, **__: _refuse(name, REFUSED[name]))
-                )
-            stack.enter_context(
-                patch.object(torch, "from_numpy", lambda _: _refuse("from_numpy", REFUSED["from_numpy"]))
-            )
+            reads = ("tolist", "numpy", "cpu", "__array__")  # which torch does not dispatch on a CPU
+            for owner, name in (*((Tensor, name) for name in reads), (torch, "from_numpy")):
+                stack.enter_context(patch.object(owner, name, _refusing_here(getattr(owner, name), name)))
             stack.callback(graph.finish)
             stack.enter_context(graph)
             compute()

@@ -54,6 +54,10 @@ class ConfigError(BenchError):
         return ConfigError(f"{prefix}.{self.key}" if self.key else prefix, self.value, self.allowed)
 
 
+class RunTooLarge(ConfigError):
+    """The run needs more memory than is free."""
+
+
 @contextmanager
 def naming_group(group: str) -> Iterator[None]:
     """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""

@@ -10,6 +10,8 @@ Legend: d parameters, p pieces of work of a wave, R rows of a stack, B samples o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,9 +29,9 @@ if TYPE_CHECKING:
 
     from .queue import Start
 
+    Received = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
     # (compute, the memory that it uses): compute as a graph, with ``replay()``; see kernels.graphed.capture_checked
     Capture = Callable[[Callable[[], None], Sequence[torch.Tensor]], Any]
-    Received = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 # constants, as bits must depend neither on free memory nor on the card
 ROWS = 16  # models of a stack: more gain little
@@ -41,6 +43,93 @@ WAVE_STEPS = 2**12  # steps of them: all their samples are drawn and sent before
 def rows_of_stack(b: int) -> int:
     """Return the number of models in a stack, with mini-batches of at most b samples."""
     return max(1, min(ROWS, SAMPLES // b))
+
+
+@dataclass
+class StackRow:
+    """A piece of work in a stack.
+
+    computer  of the run that it is of
+    received  the model that it starts from, what this is pulled to, and what is added to its gradients
+    upload_d  where its upload is written
+    loss      its mean, once computed
+    """
+
+    computer: StackComputer
+    work: Work
+    received: Received
+    upload_d: torch.Tensor
+    loss: torch.Tensor | None = None
+
+
+class Stacks:
+    """Computes pieces of work in stacks of one shape.
+
+    capture  captures the step of a stack
+    report   gets the reason, in one line, if the step cannot be captured
+    """
+
+    def __init__(self, capture: Capture, report: Callable[[str], None]):
+        self._capture, self._report = capture, report
+        self._stack: _Stack | None = None
+
+    def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
+        """Compute the work of one run."""
+        self.compute_rows(rows, computer.local.raise_if_stopped)
+
+    def compute_rows(self, rows: list[StackRow], raise_if_stopped: Callable[[], None]) -> None:
+        """Write uploads and losses of work whose computers have equal ``stack_key``s, the longest first.
+
+        raise_if_stopped  is called before each step
+        """
+        rows = sorted(rows, key=lambda row: -row.work.local_steps)
+        height = rows[0].computer.rows
+        parts = [rows[first : first + height] for first in range(0, len(rows), height)]
+        for part, steps in zip(parts, _send(parts), strict=True):
+            self._compute_stack(part, steps, raise_if_stopped)
+
+    def _compute_stack(
+        self, rows: list[StackRow], steps: Sequence[torch.Tensor], raise_if_stopped: Callable[[], None]
+    ) -> None:
+        """steps: numbers (R, width) of each"""
+        received, uploads = [row.received for row in rows], [row.upload_d for row in rows]
+        if self._stack is None:
+            self._stack = self._build_stack(rows[0].computer, received, steps[0])
+        stack, left = self._stack, len(rows)
+        stack.load(received)
+        for done, numbers in enumerate(steps, 1):
+            raise_if_stopped()
+            stack.take_step(numbers)
+            unfinished = sum(row.work.local_steps > done for row in rows[:left])
+            if unfinished < left:
+                ended = slice(unfinished, left)
+                starts = [start_d for start_d, *_ in received[ended]]
+                losses = stack.unload(ended, done, starts, uploads[ended])
+                for row, loss in zip(rows[ended], losses, strict=True):
+                    row.loss = loss
+                left = unfinished
+
+    def _build_stack(self, computer: StackComputer, received: list[Received], numbers: torch.Tensor) -> _Stack:
+        """Return a stack whose step is captured, if it can be. received, numbers: of a step, to try it with"""
+        stack = _Stack(computer, received[0])
+        stack.load(received)
+        try:
+            stack.capture_step(self._capture, numbers)
+        except RuntimeError as error:
+            self._report(first_line(error)[:200])
+        return stack
+
+
+def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:
+    """For each stack the numbers (R, width) of each of its steps, on the device: one copy for all."""
+    computer, lengths = parts[0][0].computer, [rows[0].work.local_steps for rows in parts]
+    numbers = np.zeros((sum(lengths), computer.rows, computer.width), np.int32)
+    last = 0
+    for rows, length in zip(parts, lengths, strict=True):
+        first, last = last, last + length
+        for place, row in enumerate(rows):
+            row.computer.fill_in(numbers[first:last, place], row.work)
+    return (part.unbind() for part in send(numbers, computer.task.device).split(lengths))
 
 
 class StackComputer(SequentialComputer):
@@ -64,8 +153,8 @@ class StackComputer(SequentialComputer):
         self.augments = self._augment is not None
         # of a model in a step: indices and weights of its samples, their cuts, the client's number and the local step
         self.width = (5 if self.augments else 2) * self.batch + 2
-        self._capture, self._report = capture, report
-        self._stack: _Stack | None = None
+        self.build_stacks = partial(Stacks, capture, report)
+        self.stacks = self.build_stacks()
 
     def bias_of(self, client_r: torch.Tensor) -> torch.Tensor | None:
         """(R, C) what joins the logits of these clients' losses; None without logit adjustment."""
@@ -74,61 +163,27 @@ class StackComputer(SequentialComputer):
     def begin(
         self, works: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
-        works.sort(key=lambda work: -work.local_steps)
-        parts = [slice(first, min(first + self.rows, len(works))) for first in range(0, len(works), self.rows)]
+        rows = [StackRow(self, *row) for row in zip(works, map(start, works), out_pd, strict=True)]
+        self.stacks.compute(self, rows)
         answers: list[ComputedUpload] = []
-        for part, steps in zip(parts, self._send([works[part] for part in parts]), strict=True):
-            received, uploads = [start(work) for work in works[part]], list(out_pd[part])
-            losses = self._compute(works[part], received, steps, uploads)
-            for work, (start_d, *_), upload_d, loss in zip(works[part], received, uploads, losses, strict=True):
-                if not self.batches.sample_count(work.client):  # an empty client has learned nothing
-                    upload_d.zero_()
-                outputs_uc = self._outputs(work, start_d, upload_d, self.task.flat.stack)
-                answers.append(ComputedUpload(loss, None, outputs_uc))
+        for row in rows:
+            if not self.batches.sample_count(row.work.client):  # an empty client has learned nothing
+                row.upload_d.zero_()
+            outputs_uc = self._outputs(row.work, row.received[0], row.upload_d, self.task.flat.stack)
+            assert row.loss is not None
+            answers.append(ComputedUpload(row.loss, None, outputs_uc))
         return lambda: answers
 
-    def _compute(
-        self, works: list[Work], received: list[Received], steps: Sequence[torch.Tensor], uploads: list[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """Write the uploads of one stack, return their mean losses. steps: numbers (R, width) of each"""
-        if self._stack is None:
-            self._stack = self._build_stack(received, steps[0])
-        stack, left = self._stack, len(works)
-        stack.load(received)
-        losses: list[torch.Tensor] = []
-        for done, numbers in enumerate(steps, 1):
-            self.local.raise_if_stopped()
-            stack.take_step(numbers)
-            unfinished = sum(work.local_steps > done for work in works[:left])
-            if unfinished < left:
-                ended = slice(unfinished, left)
-                starts = [start_d for start_d, *_ in received[ended]]
-                losses[:0] = stack.unload(ended, done, starts, uploads[ended])
-                left = unfinished
-        return losses
+    @cached_property
+    def stack_key(self) -> tuple[object, ...]:
+        """Return what runs must share so that one graph computes the work of both."""
+        task, config = self.task, self.local.config
+        step = config if config.optimizer == "adamw" else replace(config, lr=1.0)  # others take each row's step size
+        own = id(self) if self._bias_nc is not None else 0  # adjusted logits are of the run's clients
+        network = str(task.flat.module), str(task.device), task.samples_digest
+        return (*network, self.batch, self.width, self.local.upload_kind, str(step), own)
 
-    def _build_stack(self, received: list[Received], numbers: torch.Tensor) -> _Stack:
-        """Return a stack whose step is captured, if it can be. received, numbers: of a step, to try it with"""
-        stack = _Stack(self, received[0])
-        stack.load(received)
-        try:
-            stack.capture_step(self._capture, numbers)
-        except RuntimeError as error:
-            self._report(first_line(error)[:200])
-        return stack
-
-    def _send(self, stacks: list[list[Work]]) -> Iterator[Sequence[torch.Tensor]]:
-        """For each stack the numbers (R, width) of each of its steps, on the device: one copy for all."""
-        lengths = [works[0].local_steps for works in stacks]
-        numbers = np.zeros((sum(lengths), self.rows, self.width), np.int32)
-        last = 0
-        for works, length in zip(stacks, lengths, strict=True):
-            first, last = last, last + length
-            for row, work in enumerate(works):
-                self._fill_in(numbers[first:last, row], work)
-        return (part.unbind() for part in send(numbers, self.task.device).split(lengths))
-
-    def _fill_in(self, numbers: np.ndarray, work: Work) -> None:
+    def fill_in(self, numbers: np.ndarray, work: Work) -> None:
         """Write the work's numbers (S, width), zero at first, in the order of ``width``. Those that are not whole are
         float32."""
         b, floats = self.batch, numbers.view(np.float32)

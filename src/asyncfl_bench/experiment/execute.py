@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,9 +29,11 @@ from .same_data import refuse_other_data
 from .stopping import recording_signals
 
 if TYPE_CHECKING:
+    from ..clients.company import Company
     from ..simulation.observer import Observer
 
 _SECONDS_TO_BUILD = 2.0  # more are announced
+_building = threading.Lock()  # initial models are drawn from torch's own generator
 
 
 def execute(
@@ -40,6 +43,7 @@ def execute(
     *,
     ends_process: bool = False,
     alone: bool = True,
+    company: Company | None = None,
 ) -> RunResult:
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
@@ -47,11 +51,12 @@ def execute(
     observers objects that receive the run's events, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     alone         it is not one of a multirun, which has a line for each when it has ended
+    company       of runs in other threads of this process, which compute together
     Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
     try:
-        return _execute(settings, group, observers, ends_process, alone)
+        return _execute(settings, group, observers, ends_process, alone, company)
     except OSError as problem:
         raise BenchError(_describe_problem(problem, settings.directory)) from problem
     except (ImportError, MemoryError, RuntimeError) as problem:
@@ -61,7 +66,12 @@ def execute(
 
 
 def _execute(
-    settings: Settings, group: str | None, observers: Sequence[Observer], ends_process: bool, alone: bool
+    settings: Settings,
+    group: str | None,
+    observers: Sequence[Observer],
+    ends_process: bool,
+    alone: bool,
+    company: Company | None,
 ) -> RunResult:
     if settings.root.device.startswith("cuda"):
         machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
@@ -81,7 +91,7 @@ def _execute(
         from .evaluate import Diverged
 
         text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
-        with announcing_wait(text, _SECONDS_TO_BUILD, settings.root.progress and alone):
+        with announcing_wait(text, _SECONDS_TO_BUILD, settings.root.progress and alone), _building:
             components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
@@ -90,6 +100,7 @@ def _execute(
         directory.removing_if_empty(),
         _holding_lock(directory.path),
         recording_signals(stop, ends_process),
+        nullcontext() if company is None else company.joined(components.executor),
     ):
         if (result := finished_result(settings)) is not None:  # another process ended it since
             return result
@@ -114,7 +125,7 @@ def _execute(
                     write_text(trace, traceback.format_exc())
                     error = f"{error}; stack trace in {trace}"
         components.executor.close()
-        summary = run.summary(status, error)
+        summary = run.summary(status, error) | ({} if company is None else {"shared": company.most})
         try:
             directory.close()
             directory.write_summary(summary)

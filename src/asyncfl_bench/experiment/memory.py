@@ -23,7 +23,7 @@ from ..algorithms.common.split import SplitRule
 from ..clients.batched import most_together
 from ..clients.stacked import ROWS
 from ..data.unlabelled import USUAL, SamplesConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, RunTooLarge
 from ..randomness import Streams
 from ..storage import CacheConfig, Storage, describe_size
 from . import machine
@@ -232,7 +232,7 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
     also += f" and activations of {describe_size(vectors.activations)}" if vectors.activations else ""
-    raise ConfigError(key, value, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
+    raise RunTooLarge(key, value, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
 def uploads_per_iteration(settings: Settings) -> int:

@@ -44,15 +44,23 @@ def stopping_signals() -> list[signal.Signals]:
     return [signal.SIGINT, signal.SIGTERM, *hung_up]
 
 
+_stops_of_threads: list[Stop] = []  # of runs in other threads than the main one, which gets all signals
+
+
 @contextmanager
 def recording_signals(stop: Stop, ends_process: bool = False) -> Iterator[None]:
     """Record stop signals in ``stop`` and answer them at once while the block runs.
 
-    This works while the main thread is busy outside Python. A second signal raises KeyboardInterrupt.
+    This works while the main thread is busy outside Python. A second signal raises KeyboardInterrupt. In another thread
+    the signals are those that the main thread records meanwhile.
     ends_process  the second signal also ends the process soon, for code that lets no exception through
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        _stops_of_threads.append(stop)
+        try:
+            yield
+        finally:
+            _stops_of_threads.remove(stop)
         return
     announced = [number for number in SCHEDULER_SIGNALS if callable(signal.getsignal(number))]
     heard = [*stopping_signals(), *announced]
@@ -65,7 +73,8 @@ def recording_signals(stop: Stop, ends_process: bool = False) -> Iterator[None]:
             return
         if not stop:
             first = time.monotonic()
-            stop.received.append(number)
+            for one in (stop, *_stops_of_threads):
+                one.received.append(number)
             line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""  # after a bar and ^C
             say(f"{line}stopping: waiting for {stop.under_way}; a second signal does not wait")
         elif time.monotonic() - first > ONE_REQUEST_SECONDS:

@@ -5,6 +5,7 @@ Legend: n clients, d parameters, B samples of a mini-batch, C channels, H height
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -101,6 +102,20 @@ class Task:
     def has_whole_samples(self) -> bool:
         """Return True if the digest covers every number of the samples; of floats it covers the shape."""
         return not self._x_train.is_floating_point()
+
+    @cached_property
+    def samples_digest(self) -> str:
+        """SHA-256 of the training samples and their labels, in their order, and of their scale."""
+        parts = self._x_train, self._y_train, self._factor, self._offset
+        hashed = hashlib.sha256()
+        for part in parts:
+            if part is not None:
+                hashed.update(f"{part.dtype} {tuple(part.shape)}".encode() + part.cpu().numpy().tobytes())
+        return hashed.hexdigest()
+
+    def share_samples(self, other: Task) -> None:
+        """Use the training samples of another task in place of equal ones, which take memory a second time."""
+        self._x_train, self._y_train = other._x_train, other._y_train
 
     @cached_property
     def footprint(self) -> Footprint:

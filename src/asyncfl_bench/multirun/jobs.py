@@ -21,7 +21,7 @@ from ..files import expand_home
 from . import search
 from .axes import SearchedGrid, check_chosen, chosen_config, searched_grids
 from .grid import Grid, jobs_of
-from .launchers import check_numbers, check_scheduler
+from .launchers import check_gpu, check_numbers, check_scheduler
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -134,6 +134,7 @@ def _check_words(overrides: Sequence[str]) -> None:
     hydra = chosen_config(overrides).hydra
     check_numbers(hydra)
     check_scheduler(hydra)
+    check_gpu(hydra)
 
 
 class _Planner:

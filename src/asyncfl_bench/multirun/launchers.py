@@ -23,6 +23,7 @@ PRESETS = {
     "slurm_local": ("hydra_submitit_launcher", "slurm"),
     "ray_local": ("hydra_ray_launcher", "ray"),
     "ray_cluster": ("hydra_ray_launcher", "ray"),
+    "gpu": ("asyncfl_gpu", ""),
 }
 OTHERS = {"basic", "joblib", "submitit_slurm", "submitit_local", "ray", "ray_aws"}  # Hydra's and the plugins' own
 SECONDS_TO_SAVE = 60.0
@@ -62,6 +63,17 @@ def check_scheduler(hydra: Any) -> None:
     if str(hydra.launcher.get("_target_")).endswith((".Slurm", ".SlurmLauncher")) and shutil.which("srun") is None:
         allowed = "needs Slurm, and this machine has no srun; slurm_local is the same in processes of this machine"
         raise ConfigError("hydra/launcher", hydra.runtime.choices["hydra/launcher"], allowed)
+
+
+def check_gpu(hydra: Any) -> None:
+    """Raises ConfigError if the launcher needs a GPU and this machine has none. hydra: Hydra's own settings"""
+    from ..experiment.machine import has_gpu  # brings NumPy
+
+    if (runs := hydra.launcher.get("runs")) is not None:
+        check(type(runs) is int and runs > 0, "hydra.launcher.runs", runs, "at least 1")
+        name = hydra.runtime.choices["hydra/launcher"]
+        if not has_gpu():
+            raise ConfigError("hydra/launcher", name, "needs a GPU; hydra/launcher=cores takes the cores of a CPU")
 
 
 def check_numbers(hydra: Any) -> None:
@@ -112,7 +124,7 @@ def _launcher_workers(launcher: Mapping[str, Any]) -> int:
         from joblib import effective_n_jobs
 
         return int(effective_n_jobs(jobs))
-    if (jobs := launcher.get("array_parallelism")) is not None:
+    if (jobs := launcher.get("array_parallelism") or launcher.get("runs")) is not None:
         return int(jobs)
     if (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
         return int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1

@@ -1,0 +1,119 @@
+"""Several runs of one process that share stacks: their ready work is computed together.
+
+Each run has its engine, rule, clock and random streams, in one thread. A run whose rule waits for an
+upload hands in its ready work. When every run waits, or a stack is full, the work of all is computed. Stacks have one
+shape, so an upload has the bits that it has alone, whoever shares its stack.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .queue import WorkQueue
+from .stacked import StackComputer, StackRow, Stacks
+
+_SECONDS = 0.1  # between looks at whether a waiting run was asked to stop
+
+
+@dataclass(eq=False)
+class _Request:
+    """Work that a run waits for. error: why it was not computed"""
+
+    rows: list[StackRow]
+    is_done: bool = False
+    error: BaseException | None = None
+
+
+class Company:
+    """Runs that compute together. Runs whose work is computed in other ways run beside them.
+
+    most  runs that computed together at any time
+    full  pieces of work with equal keys that are computed without waiting for further runs
+    """
+
+    def __init__(self, full: int):
+        self._full = full
+        self._turn = threading.Condition()
+        self._members = self.most = 0
+        self._waiting: list[_Request] = []
+        self._stacks: dict[tuple[object, ...], Stacks] = {}
+        self._tasks: dict[object, Any] = {}  # the first task with these samples
+        self.waves = self.rows = 0
+
+    @contextmanager
+    def joined(self, executor: object) -> Iterator[None]:
+        """Let a run compute with the others inside the block, if its work is computed in stacks."""
+        computer = executor.computer if isinstance(executor, WorkQueue) else None
+        if not isinstance(computer, StackComputer):
+            yield
+            return
+        task = computer.task
+        with self._turn:
+            self._members += 1
+            self.most = max(self.most, self._members)
+            task.share_samples(self._tasks.setdefault((task.device, task.samples_digest), task))
+            computer.stacks = _Shared(self)
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._members -= 1
+                self._compute_if_ready()
+
+    def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
+        """Compute the work of one run together with that of others.
+
+        Raises Stopped if the run is asked to stop while it waits, which leaves its state as it was, and what the
+        computation raised.
+        """
+        request = _Request(rows)
+        with self._turn:
+            self._waiting.append(request)
+            self._compute_if_ready()
+            while not request.is_done:
+                self._turn.wait(_SECONDS)
+                if not request.is_done and computer.local.stop:
+                    self._waiting.remove(request)
+                    self._compute_if_ready()
+                    computer.local.raise_if_stopped()
+        if request.error is not None:
+            raise request.error
+
+    def _compute_if_ready(self) -> None:
+        """Compute what waits if all runs wait, or the work with one key fills a stack."""
+        groups: dict[tuple[object, ...], list[_Request]] = {}
+        for request in self._waiting:
+            first = request.rows[0]
+            groups.setdefault((*first.computer.stack_key, first.received[2] is None), []).append(request)
+        all_wait = len(self._waiting) == self._members
+        for key, requests in groups.items():
+            if all_wait or sum(len(request.rows) for request in requests) >= self._full:
+                self._compute_group(key, requests)
+
+    def _compute_group(self, key: tuple[object, ...], requests: list[_Request]) -> None:
+        rows = [row for request in requests for row in request.rows]
+        self.waves, self.rows = self.waves + 1, self.rows + len(rows)
+        error: BaseException | None = None
+        try:
+            stacks = self._stacks.setdefault(key, rows[0].computer.build_stacks())
+            stacks.compute_rows(rows, lambda: None)
+        except BaseException as problem:  # each of these runs tells it
+            error = problem
+        for request in requests:
+            request.is_done, request.error = True, error
+            self._waiting.remove(request)
+        self._turn.notify_all()
+
+
+class _Shared(Stacks):
+    """The stacks of a member: those of its company."""
+
+    def __init__(self, company: Company):
+        self._company = company
+
+    def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
+        self._company.compute(computer, rows)

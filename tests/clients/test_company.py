@@ -1,0 +1,107 @@
+"""Runs that share stacks have the bits that they have alone, also when one of them fails or is stopped."""
+
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from fake_graph import FakeGraphs, use_fake_graphs
+from resuming import built
+
+from asyncfl_bench.clients.company import Company
+from asyncfl_bench.clients.stacked import ROWS
+
+RUN = ["scale=smoke", "progress=false", "n_clients=24", "client.batch_size=8", "concurrency=20", "threads=1"]
+RUN += ["schedule=random_idle", "heterogeneity=dirichlet", "budget.server_iterations=8", "model.hidden=[18]"]
+BATCHED = ["executor=batched"]  # rows begin at a multiple of 64 bytes: where they do not, a CPU sums in another order
+ROOT = Path(__file__).parents[2]
+MEMBERS = [
+    ["algorithm=fedbuff", "algorithm.buffer_size=3", "seed=0"],
+    ["algorithm=fedbuff", "algorithm.buffer_size=3", "seed=1", "client.lr=0.3"],
+    ["algorithm=ace", "seed=2"],
+    ["algorithm=asgd", "seed=3", "delay=exp_beta30"],
+    ["algorithm=asyncfeded", "seed=4"],
+]
+
+
+def words_of(member):
+    return [*RUN, *([] if "executor=sequential" in member else BATCHED), *member]
+
+
+def run_alone(words):
+    parts, _ = built(words_of(words))
+    parts.simulation.run()
+    return parts.model_d.clone()
+
+
+def run_together(members, spoil=None):
+    """The model of each run, or its error, and the company."""
+    company, found = Company(ROWS), {}
+    every = [built(words_of(words))[0] for words in members]
+    if spoil is not None:
+        spoil(every)
+
+    def run(number, parts):
+        with company.joined(parts.executor):
+            try:
+                parts.simulation.run()
+                found[number] = parts.model_d.clone()
+            except Exception as error:
+                found[number] = error
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate(every)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    return [found[number] for number in range(len(members))], company
+
+
+@pytest.fixture
+def graphs(monkeypatch):
+    graphs = FakeGraphs()
+    use_fake_graphs(monkeypatch, graphs)
+    return graphs
+
+
+def test_every_run_has_the_bits_that_it_has_alone(graphs):
+    alone = [run_alone(words) for words in MEMBERS]
+    captured = len(graphs.captured)
+    together, company = run_together(MEMBERS)
+    assert all(map(torch.equal, together, alone))
+    assert len(graphs.captured) - captured == 2  # one of gradients, one of differences
+    assert company.rows / company.waves > 6
+
+
+def test_a_run_that_fails_leaves_the_bits_of_the_others(graphs):
+    def spoil(every):
+        count, receive = iter(range(9)), every[2].rule.receive
+
+        def fail(*given, **named):
+            if next(count) == 5:
+                raise ValueError("of this run alone")
+            return receive(*given, **named)
+
+        every[2].rule.receive = fail
+
+    together, _ = run_together(MEMBERS, spoil)
+    assert str(together[2]) == "of this run alone"
+    for number in (0, 1, 3, 4):
+        assert torch.equal(together[number], run_alone(MEMBERS[number]))
+
+
+@pytest.mark.slow
+def test_every_rule_has_the_bits_that_it_has_alone(graphs):
+    rules = sorted(path.stem for path in (ROOT / "conf/algorithm").glob("*.yaml"))
+    split = {"gas", "minibatch_sfl", "s2fl", "splitfed"}  # compute beside the others
+    members = [
+        [f"algorithm={rule}", f"seed={seed}", *(["executor=sequential"] if rule in split else [])]
+        for seed, rule in enumerate(rules)
+    ]
+    alone = [run_alone(words) for words in members]
+    together, company = run_together(members)
+    assert (
+        len(rules) == 33
+        and [rule for rule, one, other in zip(rules, together, alone, strict=True) if not torch.equal(one, other)] == []
+    )
+    assert company.most > 16
