@@ -184,6 +184,8 @@ def _has_whole_run(folder: Path) -> bool:
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     for file in folder.glob(_FILES):
+        if _is_sent(file):
+            return True
         content, place, record = file.read_bytes(), _FILE_HEADER, b""
         while place + _CHUNK_HEADER <= len(content):
             if (rest := _BLOCK - place % _BLOCK) < _CHUNK_HEADER:  # too short for a header
@@ -193,7 +195,7 @@ def _has_whole_run(folder: Path) -> bool:
             chunk = content[place + _CHUNK_HEADER : place + _CHUNK_HEADER + length]
             record = chunk if kind <= 2 else record + chunk  # 1: a whole record, 2: its first part
             place += _CHUNK_HEADER + length
-        if _is_sent(file) or (place == len(content) and Record.FromString(record).HasField("exit")):
+        if place == len(content) and Record.FromString(record).HasField("exit"):
             return True
     return False
 
