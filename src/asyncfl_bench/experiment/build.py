@@ -45,7 +45,9 @@ from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
 from ..storage import Storage
 from . import machine, memory
+from .checkpoint import stored_device
 from .components import Components
+from .device import choose_device
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .preflight import refuse_empty_clients
 from .probe import add_probe
@@ -65,11 +67,16 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     needs more memory than there is.
     """
     root = settings.root
-    device = machine.select_device(root.device)
+    streams = Streams(root.seed)
+    task = _build_task(settings, streams, clients)
+    # a gradient takes twice the forward pass's arithmetic besides; each multiply-add is two operations
+    chosen = choose_device(
+        root, stored_device(settings), lambda: 6 * task.footprint.macs * _largest_batch(settings, task)
+    )
+    device = chosen.name
     machine.refuse_unsupported(root, device)
     machine.make_deterministic(device, root.precision)
-    streams = Streams(root.seed)
-    task = _build_task(settings, streams, device, clients)
+    _move_task(task, device)
     flat, cores = task.flat, machine.available_cores(root.threads)
     cut = _build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)
@@ -171,7 +178,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     observers = {name: part.build() for name, part in settings.observers.items()}
     simulation.observers += observers.values()
     return Components(
-        device,
+        chosen,
         cores,
         task,
         model_d,
@@ -232,7 +239,8 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
     return executor.computer
 
 
-def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequence[int] | None) -> Task:
+def _build_task(settings: Settings, streams: Streams, clients: Sequence[int] | None) -> Task:
+    """Build the task, on the CPU."""
     parts = settings.parts
     dataset = parts["dataset"].build()
     if isinstance(parts["dataset"].config, PrivateConfig) and (
@@ -247,13 +255,20 @@ def _build_task(settings: Settings, streams: Streams, device: str, clients: Sequ
             n_clients=settings.root.n_clients,
             data_dir=settings.data_dir,
             streams=streams,
-            device=device,
+            device="cpu",
             augment=parts["client"].config.augment,
             validation_share=settings.evaluation.validation_share,
             unlabelled=parts["unlabelled"].build(),
         )
     except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
         raise BenchError(f"the data set and the model could not be built: {first_line(error)[:200]}") from error
+
+
+def _move_task(task: Task, device: str) -> None:
+    try:
+        task.to(device)
+    except RuntimeError as error:
+        raise BenchError(f"the data set and the model do not fit on {device}: {first_line(error)[:200]}") from error
 
 
 def _build_cut(settings: Settings, task: Task) -> Cut | None:

@@ -14,7 +14,7 @@ from ..files import atomic_write, read_tensors, remove_leftovers, say
 from ..simulation.counters import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
-from ..tracking.rundir import RunDirectory
+from ..tracking.rundir import CHECKPOINT_NAME, RunDirectory
 from .result import say_changed_code
 from .same_data import FILES
 
@@ -90,6 +90,7 @@ class Checkpoints:
         self._saved_iteration = parts.simulation.counters.iteration
         state = {
             "data": parts.task.digest,
+            "device": parts.device,
             **({FILES: parts.files} if parts.files else {}),
             **({"code": self._settings.code} if self._settings.code else {}),
             **({"code_digest": self._settings.code_digest} if self._settings.code_digest else {}),
@@ -219,6 +220,19 @@ def has_checkpoint(path: Path) -> bool:
 
 def previous_path(path: Path) -> Path:
     return path.with_name(path.name + ".previous")
+
+
+def stored_device(settings: Settings) -> str | None:
+    """Return the device in the checkpoint that the run resumes from; None without a usable one."""
+    folders = [settings.directory, *([settings.earlier.directory] if settings.earlier else [])]
+    for path in () if settings.root.rerun else (folder / CHECKPOINT_NAME for folder in folders):
+        for candidate in (path, previous_path(path)):
+            try:
+                device = read_tensors(candidate, mapped=True, checked=False)["state"].get("device")
+            except (OSError, ValueError, KeyError, TypeError, AttributeError):
+                continue  # ``read_checkpoint`` says what is wrong with it
+            return device if isinstance(device, str) else None
+    return None
 
 
 def read_checkpoint(path: Path, identity: str, lines: float = math.inf, version: int = 0) -> tuple[dict, list[str]]:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ..simulation.engine import Simulation
     from ..simulation.observer import Observer
     from . import memory
+    from .device import Device
     from .stopping import Stop
 
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 class Components:
     """The parts of one run.
 
-    device    torch device;  cores  CPU threads to use
+    chosen    the device and why;  cores  CPU threads to use
     model_d   (d,) global model, moved in place by the rule
     needs     estimated bytes of the model vectors
     stop      what asks the run to stop; local work looks at it between mini-batches
@@ -38,7 +39,7 @@ class Components:
     live      what serves real clients; None in a simulation
     """
 
-    device: str
+    chosen: Device
     cores: int
     task: Task
     model_d: torch.Tensor
@@ -52,6 +53,11 @@ class Components:
     observers: dict[str, Observer]
     files: dict[str, str]
     live: LiveServer | None = None
+
+    @property
+    def device(self) -> str:
+        """The torch device."""
+        return self.chosen.name
 
     def state_dict(self) -> dict:
         """What the numbers of the run depend on from here on."""
@@ -85,7 +91,8 @@ class Components:
         return (
             f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data(settings)}, {choice('model')} of "
             f"{self.task.flat.d} parameters; "
-            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads}, {self.executor_kind}, "
+            f"until {budget} on the {settings.root.clock} clock; {self.device}{threads} ({self.chosen.reason}), "
+            f"{self.executor_kind}, "
             f"model vectors up to {self.needs.vectors / 2**20:.0f} MiB{elsewhere}{activations}{steps}"
         )
 

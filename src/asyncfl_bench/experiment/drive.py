@@ -185,6 +185,7 @@ class Run:
             "estimated_memory_bytes": asdict(parts.needs),
             "state_bytes": parts.state_bytes(),
             "device": machine.device_name(parts.device),
+            "device_reason": parts.chosen.reason,
             "cpu": machine.cpu_facts(),
             "threads": parts.cores,
             "executor": " then ".join(self.checkpoints.computed_by),

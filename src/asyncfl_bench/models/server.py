@@ -27,6 +27,10 @@ class ServerSamples:
         self.compiled: NativeNetwork | None = None
         self._x_u, self._flat = x_u, flat
 
+    def to(self, device: str) -> None:
+        """Move the samples there, in place."""
+        self._x_u = self._x_u.to(device)
+
     def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
         """See ``types.ServerTask``. Running statistics of batch normalisation stay as they are."""
         x, compiled = self._x_u.index_select(0, rows_b), self.compiled

@@ -46,7 +46,7 @@ EVALUATION_SAMPLES = {"cpu": 256, "cuda": 512}
 class Task:
     """What the clients train on and how the global model is judged.
 
-    data       moved to ``device`` once, images as uint8, token ids as they are
+    data       on ``device``, images as uint8, token ids as they are
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     tests_c    (C,) test samples of each class
@@ -69,15 +69,15 @@ class Task:
         x_server: np.ndarray | None = None,
     ):
         self.partition, self.moved = partition, moved
-        self.flat = flat.to(device)
+        self.flat = flat
         self.clients = count_samples(partition, data.y_train, data.classes, groups_n)
         self.classes, self.shape, self.source = data.classes, tuple(data.shape), data.source
         self.digest = data.digest if x_server is None else digest_arrays(x_server, before=data.digest)
         self.untrained = np.flatnonzero(np.bincount(data.y_train, minlength=data.classes) == 0)
         self.tests_c = np.bincount(data.y_test, minlength=data.classes)
-        self.device = torch.device(device)
+        self.device = torch.device("cpu")
         self._x_train, self._y_train = self.from_numpy(data.x_train), self.from_numpy(data.y_train)
-        self._host_y_train = torch.from_numpy(np.ascontiguousarray(data.y_train))
+        self._host_y_train = self._y_train
         # of texts that an encoder reads, whose work grows with the length
         self._length_n = text_lengths(data.x_train, flat.module.padding) if isinstance(flat.module, Encoder) else None
         self._judged = {"test": (self.from_numpy(data.x_test), self.from_numpy(data.y_test))}
@@ -95,6 +95,19 @@ class Task:
         self.server: ServerSamples | None = None
         if x_server is not None:
             self.server = ServerSamples(self.as_float(self.from_numpy(x_server)), self.flat, self.classes)
+        self.to(device)
+
+    def to(self, device: str) -> None:
+        """Move samples and model there, in place."""
+        self.device = torch.device(device)
+        self.flat.to(device)
+        self._x_train, self._y_train = self._x_train.to(device), self._y_train.to(device)
+        self._judged = {name: (x.to(device), y.to(device)) for name, (x, y) in self._judged.items()}
+        if self._factor is not None and self._offset is not None:
+            self._factor, self._offset = self._factor.to(device), self._offset.to(device)
+        if self.server is not None:
+            self.server.to(device)
+        self.__dict__.pop("_sample", None)
         if self.device.type == "cuda":
             self._stop_reading(self.flat.module)
 
