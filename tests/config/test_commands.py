@@ -260,6 +260,12 @@ REFUSED = {
             "buffer_size=5: no such setting of algorithm, except",
         ),
         ("--cfg job -m seed=0,1", "does not go with --cfg"),
+        ("--cfg jobs", "--cfg=jobs: did you mean 'job'. It must be one of job, hydra, all"),
+        ("--info nothing algorithm=ace", "--info=nothing: must be one of all, config, defaults, "),
+        ("--cfg job -p", "-p=: must name a part of the config: afl-run --cfg job -p delay"),
+        ("--resolve", "--resolve: goes with --cfg job"),
+        ("-sc", "-sc=: must be one of install=bash, "),
+        ("-sc query=bash", "-sc=query=bash: is for the shell; afl-run -sc install=bash prints what it needs"),
     ],
     "ranges": [
         *(
@@ -561,3 +567,9 @@ def test_runs_in_several_folders_share_a_composition():
     assert choices._compose_cached.cache_info().misses == 1
     placed = compose(["output_dir=three", "hydra.run.dir=${output_dir}/here"])
     assert str(placed.directory) == "three/here"
+
+
+def test_a_flag_of_hydras_without_a_value_shows_the_first_one(afl_run):
+    assert "eta: " in (shown := afl_run("--cfg", "algorithm=asgd").stdout)
+    assert shown == afl_run("--cfg", "job", "algorithm=asgd").stdout
+    assert (found := afl_run("--info")).returncode == 0 and "Config search path" in found.stdout

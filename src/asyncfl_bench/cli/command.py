@@ -7,24 +7,22 @@ import json
 import os
 import signal
 import sys
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..config import places
-from ..config.choices import substituted_choices
-from ..config.composition import Compositions, compose, refuse_listed_axis
+from ..config.composition import compose, refuse_listed_axis
 from ..config.interpolations import expand_overrides
 from ..config.overrides import parse_override, quote_override
 from ..config.settings import RootConfig
-from ..config.suggestions import suggest_option
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending, search
 from ..multirun.axes import asks_for_multirun, chosen_config
-from ..multirun.decide_words import KEYS, asks_for_looks, split_request
-from ..multirun.run import closing_line, plan_multirun, run_all, run_hydra
+from ..multirun.decide_words import asks_for_looks, split_request
+from ..multirun.run import closing_line, plan_multirun, run_all
+from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, take_folders, unknown_option
 from .json_objects import JsonObject, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
 from .repetition import repeat_run, replay_run
@@ -33,14 +31,7 @@ if TYPE_CHECKING:
     from ..config import Settings
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
-_CONFIG_FLAGS = ("--cfg", "-c", "--info", "-i")
-_COMPLETION_FLAGS = ("-sc", "--shell-completion")
-_FOLDER_FLAGS = {
-    "--resume": ("resume", "a run directory"),
-    "--archive": ("archive_dir", "a folder of archives"),
-}
 _JSON = "--json"
-HYDRA_FLAGS = (*_CONFIG_FLAGS, *_COMPLETION_FLAGS, "--hydra-help", "--resolve", "--package", "-p")
 _WITHOUT_JSON = (
     *HYDRA_FLAGS,
     *("-h", "--help", "--version", "--sync", "--import-fleet", "--live-app", "--replay", "--repeat"),
@@ -109,7 +100,7 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
             show(f"afl-run {__version__}")
             return 0
         _check_folder()
-        arguments = _take_folders(arguments)
+        arguments = take_folders(arguments)
         if any(a in ("-h", "--help") for a in arguments):
             from ..config import manual
 
@@ -133,7 +124,7 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"], json_object)
         if any(a in HYDRA_FLAGS for a in arguments):
-            return _run_hydra_flags(arguments)
+            return run_hydra_flags(arguments)
         planned, measured = "--plan" in arguments, "--measure" in arguments
         if measured and not planned:
             raise InputError("--measure goes with --plan")
@@ -160,61 +151,6 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
     return code
 
 
-def _run_hydra_flags(arguments: list[str]) -> int:
-    """Run one of Hydra's flags with the settings that a run would have."""
-    for number, word in enumerate(arguments):
-        if word.startswith("--") and word.partition("=")[0] not in (*HYDRA_FLAGS, "--multirun", "--run"):
-            raise _unknown_option(word, arguments[number + 1 :])
-    shows_config = any(a in _CONFIG_FLAGS for a in arguments)
-    if shows_config and {"-m", "--multirun"} & set(arguments):
-        raise ConfigError("-m", "", "does not go with --cfg or --info, which show one run's settings")
-    if any(a in _COMPLETION_FLAGS for a in arguments):
-        _complete_decide()
-    if shows_config:
-        words = [a for a in arguments if "=" in a and not a.startswith("-")]
-        budget = Compositions().settings(words).tree["budget"]
-        replaced = [f"budget.{key}=null" for key, limit in budget.items() if limit is None]
-        rest = [a for a in arguments if a not in words]
-        added = Compositions().config(words).added  # which Hydra takes as ++key only
-        words = [f"++{word}" if parse_override(word).key in added else word for word in words]
-        arguments = [*rest, *substituted_choices(words), *replaced, *words]
-    return run_hydra(arguments)
-
-
-def _take_folders(arguments: list[str]) -> list[str]:
-    """Use the named folders of parts (``--config-dir DIR``, ``hydra.searchpath=[…]``); return the other arguments."""
-    folders, rest, left = [], [], list(arguments)
-    while left:
-        one = left.pop(0)
-        flag, given, folder = one.partition("=")
-        if flag in (places.BY_HAND, "-cd"):
-            if not given and (not left or left[0].startswith("-")):
-                raise ConfigError(places.BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
-            folders.append(folder if given else left.pop(0))
-        elif flag == "hydra.searchpath":
-            folders += places.search_path_folders(parse_override(one).value)
-        else:
-            rest.append(one)
-    places.use_folders(folders)
-    return rest
-
-
-def _complete_decide() -> None:
-    """Print the words of ``decide`` that complete the line. Remove words that Hydra does not know from it, and use the
-    folders that they name."""
-    command, *words = os.environ.get("COMP_LINE", "").split(" ")
-    with suppress(ConfigError):  # an option half written
-        words = [
-            text for text in _take_folders(words) if text not in ("--plan", "--measure", "--check", *_FOLDER_FLAGS)
-        ]
-    last = words[-1] if words else ""
-    for key in KEYS if last else ():
-        if key.startswith(last):
-            show(f"{key}=")
-    words = [text for text in words[:-1] if text.partition("=")[0] not in KEYS] + words[-1:]
-    os.environ["COMP_LINE"] = " ".join([command, *words])
-
-
 def _check_folder() -> None:
     try:
         os.getcwd()
@@ -230,8 +166,8 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
         word = rest.pop(0)
         if word in ("-m", "--multirun"):
             multirun = True
-        elif (flag := word.partition("=")[0]) in _FOLDER_FLAGS:
-            key, what = _FOLDER_FLAGS[flag]
+        elif (flag := word.partition("=")[0]) in FOLDER_FLAGS:
+            key, what = FOLDER_FLAGS[flag]
             value = word.partition("=")[2] or (rest.pop(0) if rest else "")
             if not value or value.startswith("-"):
                 raise ConfigError(key, value, f"must name {what}: afl-run {flag} DIR")
@@ -239,17 +175,12 @@ def _split_arguments(arguments: list[str]) -> tuple[bool, list[str]]:
                 raise ConfigError(flag, value, "no such folder; name one with archives of runs (*.parquet)")
             overrides.append(quote_override(key, value))
         elif word.startswith("-"):
-            raise _unknown_option(word, rest)
+            raise unknown_option(word, rest)
         elif "=" not in word and not word.startswith("~"):
             raise ConfigError(word, "", "must be written key=value, for example algorithm=ace")
         else:
             overrides.append(word)
     return multirun, expand_overrides(overrides)
-
-
-def _unknown_option(word: str, rest: list[str]) -> InputError:
-    """Return the refusal of an option that there is not, with what to type. rest: the words behind it."""
-    return InputError(f"{word}: {suggest_option(word, rest[0] if rest else None, Compositions().config([]).tree)}")
 
 
 def _check_single_run(overrides: list[str]) -> None:
