@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from ..clients.company import Company
     from ..simulation.observer import Observer
 
-_SECONDS_TO_BUILD = 2.0  # more are announced
 _building = threading.Lock()  # initial models are drawn from torch's own generator
 
 
@@ -91,7 +90,7 @@ def _execute(
         from .evaluate import Diverged
 
         text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
-        with announcing_wait(text, _SECONDS_TO_BUILD, settings.root.progress and alone), _building:
+        with announcing_wait(text, settings.root.progress and alone), _building:
             components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ..models.layers import Size
 
 RESERVE = 2**30  # bytes for torch and the data; with less left over the built run decides
-_SECONDS_TO_LOAD = 0.5  # more are announced
 T = TypeVar("T")
 
 
@@ -84,7 +83,7 @@ class Preflight:
             more = settings.evaluation.validation_share, parts["client"].config.augment
             asked = (settings.data_dir, root.n_clients, parts["dataset"], parts["unlabelled"], reads_texts, *more)
             text = f"loading dataset={settings.choices['dataset']} for {root.n_clients} clients"
-            with announcing_wait(text, _SECONDS_TO_LOAD, root.progress):
+            with announcing_wait(text, root.progress):
                 found, data = self._look_once(asked, lambda: self._load(settings, reads_texts))
             if data is not None:
                 found = self._look_once((asked, parts["model"]), lambda: _look_at_model(model, data, reads_texts))

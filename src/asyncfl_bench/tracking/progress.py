@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 _SECONDS_BETWEEN_REDRAWS = 0.1
+_SECONDS_TO_ANNOUNCE = 1.0
 _QUIET_SECONDS = 10.0  # off a terminal: at most one line in this time, so nothing for a run that is shorter
 
 
@@ -142,9 +143,9 @@ class Progress:
 
 
 @contextmanager
-def announcing_wait(text: str, seconds: float, is_wanted: bool) -> Iterator[None]:
-    """Print ``text`` if it is wanted and the block takes longer than ``seconds``."""
-    timer = threading.Timer(seconds, say, [text])
+def announcing_wait(text: str, is_wanted: bool) -> Iterator[None]:
+    """Print ``text`` if it is wanted and the block takes longer than a second."""
+    timer = threading.Timer(_SECONDS_TO_ANNOUNCE, say, [text])
     timer.daemon = True
     if is_wanted:
         timer.start()
