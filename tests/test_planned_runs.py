@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from pathlib import Path
 
 import pytest
 import yaml
@@ -374,6 +375,9 @@ def test_a_field_that_no_yaml_lists_is_an_axis_of_a_multirun_and_is_shown(bare, 
     done = afl_run("-m", *words, "algorithm.eta=0.1,0.3", "progress=false")
     assert done.returncode == 0 and done.stderr.startswith("2 runs, 0 of them"), done.stderr
     assert "eta: 0.3" in afl_run(*words, "algorithm.eta=0.3", "--cfg", "job").stdout
+    other = ["hydra/sweeper=basic", "objective=test/accuracy", "output_dir=other", "progress=false"]
+    done = afl_run("-m", *words, *other, "algorithm.eta=0.1,0.3")
+    assert done.returncode == 0 and len(list(Path("other").glob("bare-*"))) == 2, done.stderr
 
 
 def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):

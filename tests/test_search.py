@@ -144,8 +144,11 @@ def test_another_sweeper_of_hydras_gets_the_number(afl_run, monkeypatch, objecti
 
 
 def test_jobs_that_failed_under_another_sweeper_make_the_command_fail(afl_run):
-    answer = afl_run("-m", "hydra/sweeper=basic", *SMALL, "seed=0,1")
-    assert answer.returncode == 2 and "failed: objective=validation/accuracy: needs" in answer.stdout
+    words = ["-m", "hydra/sweeper=basic", *SMALL]
+    answer = afl_run(*words, "objective=test/accuracy", "n_clients=5,5000")
+    assert answer.returncode == 2 and "failed: n_clients=5000: must be" in answer.stdout
+    refused = afl_run(*words, "seed=0,1")
+    assert refused.returncode == 2 and refused.stderr.startswith("afl-run: objective=validation/accuracy: needs")
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,15 @@ def _run_other_sweeper(overrides: list[str]) -> int:
     """Run a multirun under another sweeper (hydra/sweeper=optuna), which chooses runs by the returned values."""
     check_chosen(overrides)
     pending.state.planned, pending.state.worst = [], 0
+    words = [parse_override(text) for text in overrides]
+    first = [
+        f"{one.key}={search.text_of_draw(one.draw, 0.0)}" if one.draw else one.text_of_first_value for one in words
+    ]
+    run = Compositions().config(first)
+    search.check_objective(check_composed(run.tree, run.hydra, first))
+    marked = [f"++{one.text}" if one.key in run.added else one.text for one in words]  # which Hydra takes as ++key only
     try:
-        return run_hydra(["-m", *overrides]) or pending.state.worst
+        return run_hydra(["-m", *marked]) or pending.state.worst
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 

@@ -93,11 +93,11 @@ def _points(ranges: Sequence[Draw], search: Search) -> Iterator[tuple[str, ...]]
     sequence = qmc.Sobol(len(ranges), scramble=True, rng=np.random.default_rng(search.seed))
     shares = sequence.random_base2(math.ceil(math.log2(search.trials)))[: search.trials]
     for row in shares:
-        yield tuple(_text(draw, float(share)) for draw, share in zip(ranges, row, strict=True))
+        yield tuple(text_of_draw(draw, float(share)) for draw, share in zip(ranges, row, strict=True))
 
 
-def _text(draw: Draw, share: float) -> str:
-    """The value at ``share`` (0 <= share < 1) of the range."""
+def text_of_draw(draw: Draw, share: float) -> str:
+    """Return the value at ``share`` (0 <= share < 1) of the range, as text."""
     if draw.choices:
         return draw.choices[int(share * len(draw.choices))]
     low, high = draw.low, draw.high + draw.whole  # a whole number's end is one of the numbers
