@@ -29,7 +29,7 @@ $(DEV): $(STAMP)
 	$(INSTALLER) -e '.[dev]'
 	touch $(DEV)
 
-.PHONY: help setup run test test-slow test-all lint docs figures crash bench peers golden rules settings
+.PHONY: help setup run test test-slow test-all lint docs figures pages-check crash bench peers golden rules settings
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ docs: $(DEV) ## every page as a site, with the API, rules and figures, into buil
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
 	$(BIN)/afl-report all
+
+pages-check: $(DEV) ## write every page again from the archives and compare all files with results/ (minutes)
+	PAGES_CHECK=1 $(PYTEST) -m "" tests/reports/test_archived_pages.py
 
 crash: $(DEV) ## kill -9 every algorithm 20 times and compare (a few minutes)
 	PYTHONPATH=tests $(BIN)/python tests/crashing.py 20

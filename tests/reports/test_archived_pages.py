@@ -1,28 +1,99 @@
-"""The pages in ``results`` show the runs in its archives."""
+"""The pages in ``results`` follow from the archives beside them: each is written again and compared.
 
-import json
+The slow tier compares every byte of Markdown, CSV and JSON of the pages. ``make pages-check`` also draws their figures
+and compares the overviews at scale small.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from asyncfl_bench.analysis.grids import grid_of
-from asyncfl_bench.analysis.place import page_overrides
-from asyncfl_bench.papers import paper_pages
-from asyncfl_bench.reports.assembly import measured_page
-from asyncfl_bench.tracking.runs import load_runs
+from asyncfl_bench.analysis.verdicts import read_pages
+from asyncfl_bench.reports import board, cli
+from asyncfl_bench.reports.pages import write
+from asyncfl_bench.reports.pages.overview import SCALE
+from asyncfl_bench.reports.pages.page import Page
+from asyncfl_bench.tracking import archive, runs
 
 RESULTS = Path(__file__).parents[2] / "results"
+PAGES = sorted(
+    path.parent.relative_to(RESULTS).as_posix()
+    for path in RESULTS.glob("*/*/*/README.md")
+    if SCALE not in path.parent.name.split("-")  # not committed, but in their overview
+)
+OVERVIEWS = sorted(path.parents[1].name for path in RESULTS.glob(f"*/{SCALE}/README.md"))
+CHECKS_ALL = "PAGES_CHECK" in os.environ
+DRAWN_BY = {"matplotlib": "3.11.2", "pillow": "13.0.0"}  # the committed figures; other versions draw other pixels
+
+pytestmark = pytest.mark.slow
+only_in_check = pytest.mark.skipif(not CHECKS_ALL, reason="takes minutes: make pages-check")
+original_load_runs = runs.load_runs
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("paper", sorted(path.parent.name for path in RESULTS.glob("*/archive")))
-def test_every_page_has_all_archived_runs_of_its_sweep(paper):
-    """A run that one sweep adds to an archive also belongs to the pages of the sweeps that share it."""
-    runs, pages, stale = load_runs(RESULTS / paper), paper_pages(), []
-    for verdicts in sorted(RESULTS.glob(f"{paper}/*/*/claims.json")):
-        of = json.loads(verdicts.read_text("utf-8"))
-        chosen = (of["sweep"], of["profile"], of["scale"], of["length"])
-        page = measured_page(pages[of["sweep"]], grid_of(*chosen, page_overrides(runs, *chosen)), runs)
-        if f" {len(page.runs)} used" not in verdicts.with_name("README.md").read_text("utf-8"):
-            stale.append("afl-report {} --profile {} --scale {} --length {}".format(*chosen))
-    assert not stale
+@functools.lru_cache(maxsize=1)  # the cases of a paper follow each other, and the runs of all papers need 4 GB
+def load_archived_runs(*places):
+    archive._read_checked_records.cache_clear()
+    return original_load_runs(*places)
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch):
+    """Call afl-report for pages of a paper, with the runs of its archive alone."""
+    monkeypatch.setattr(runs, "load_runs", load_archived_runs)
+    monkeypatch.setattr(Page, "pack_runs", lambda *_: None)
+    if not CHECKS_ALL:
+        monkeypatch.setattr(write, "write_picture", lambda *_: None)
+
+    def call(paper, *words):
+        places = ["--runs", str(RESULTS / paper), "--archive", str(RESULTS / paper)]
+        assert cli.main([*words, *places, "--out", str(tmp_path)]) == 0
+
+    return call
+
+
+def skip_other_versions() -> None:
+    if (here := {name: version(name) for name in DRAWN_BY}) != DRAWN_BY:
+        pytest.skip(f"all text is equal; the figures are drawn by {DRAWN_BY}, not by {here}")
+
+
+def compare_folders(written: Path, committed: Path) -> None:
+    """Every file that is not a figure; the figures too if they are drawn by the versions of the committed ones."""
+    found, expected = ({path.name: path.read_bytes() for path in folder.iterdir()} for folder in (written, committed))
+    figures = {name for name in expected if name.endswith(".png")}
+    assert found.keys() - figures == expected.keys() - figures
+    assert [name for name in sorted(expected.keys() - figures) if found[name] != expected[name]] == []
+    if CHECKS_ALL and figures:
+        skip_other_versions()
+        assert [name for name in sorted(figures) if found.get(name) != expected[name]] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_written_again_is_the_committed_one(page, report, tmp_path):
+    paper, sweep, name = page.split("/")
+    flags = zip(("--profile", "--scale", "--length"), name.split("-"), strict=False)
+    report(paper, f"{paper}/{sweep}", *(word for flag in flags for word in flag))
+    compare_folders(tmp_path / page, RESULTS / page)
+
+
+@only_in_check
+@pytest.mark.parametrize("paper", OVERVIEWS)
+def test_an_overview_of_pages_at_scale_small_written_again_is_the_committed_one(paper, report, tmp_path):
+    report(paper, paper, "--scale", SCALE)
+    compare_folders(tmp_path / paper / SCALE, RESULTS / paper / SCALE)
+
+
+@only_in_check
+def test_a_figure_of_two_profiles_drawn_again_is_the_committed_one(report, tmp_path):
+    skip_other_versions()
+    report("ace", "ace/figure2", "--scale", "medium", "--beside", "fair", "published")
+    for path in (RESULTS / "ace" / "figure2").glob("*.png"):
+        assert (tmp_path / "ace" / "figure2" / path.name).read_bytes() == path.read_bytes()
+
+
+def test_the_board_has_the_verdicts_of_the_committed_pages():
+    assert (RESULTS / "README.md").read_text("utf-8") == board.board_text(board.board_rows(read_pages(RESULTS)))

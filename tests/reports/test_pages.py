@@ -123,6 +123,14 @@ def test_a_network_narrower_than_its_yaml_file_is_another_model(paper_page):
     )
 
 
+@pytest.mark.slow
+def test_equal_means_are_marked_alike_whatever_the_order_of_their_seeds(paper_page):
+    runs = finals(ace=[0.611, 0.758, 0.571], ca2fl=[0.571, 0.758, 0.611], fedbuff=[0.4, 0.4, 0.4])
+    page = paper_page("ace/figure2", runs, keys=("algorithm",))
+    marked = shown(page, "values").iloc[:, 1].str.endswith("(highest)")
+    assert marked.tolist() == [True, True, False]
+
+
 def test_runs_that_end_after_the_same_uploads_are_compared_at_equal_uploads(paper_page):
     """FedBuff makes a tenth of ACE's server iterations with the same uploads."""
 

@@ -98,7 +98,8 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             of = own.get(series, values[:0])
             text = mean_and_deviation(of["value"], digits)
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
-            if lower is not None and len(own) > 1 and means.get(series) == best:
+            is_best = math.isclose(means.get(series, math.nan), best, rel_tol=1e-12)  # sums round by their order
+            if lower is not None and len(own) > 1 and is_best:
                 text += " (lowest)" if lower else " (highest)"
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
