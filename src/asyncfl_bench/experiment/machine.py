@@ -55,6 +55,14 @@ def known_device(choice: str) -> str | None:
     return "cpu" if sure else None
 
 
+def device_of_plan(root: RootConfig) -> str | None:
+    """Return the device of a run that is not built, with torch where a setting needs a GPU; None: unknown."""
+    device = known_device(root.device)
+    if device is None and any(getattr(root, name) == value for name, (value, _) in NEEDS_GPU.items()):
+        return select_device(root.device)
+    return device
+
+
 def refuse_unsupported(root: RootConfig, device: str | None) -> None:
     """Raise ConfigError for a setting that the device does not have. device: None: unknown"""
     for name, (value, instead) in NEEDS_GPU.items():

@@ -75,7 +75,7 @@ class Preflight:
         """
         self.checked += 1
         root, parts = settings.root, settings.parts
-        machine.refuse_unsupported(root, machine.known_device(root.device))
+        machine.refuse_unsupported(root, machine.device_of_plan(root))
         with locating_user_errors():
             self._look_once(settings.directory.parent, lambda: _check_folder(settings))
             model, rule = parts["model"].build(), parts["algorithm"].config
