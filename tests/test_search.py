@@ -76,7 +76,7 @@ def test_a_sweep_file_and_the_command_line_say_what_is_searched():
     jobs = plan([*words, "algorithm=ace,fedbuff"])
     assert [len([job for job in jobs if f"algorithm={name}" in job.overrides]) for name in ("ace", "fedbuff")] == [4, 4]
     of_ace, of_fedbuff = jobs[0], jobs[-1]
-    assert [parse_override(text).key for text in of_ace.drawn] == ["algorithm.c"]
+    assert [parse_override(text).key for text in of_ace.drawn] == ["algorithm.eta"]
     assert {parse_override(text).key for text in of_fedbuff.drawn} == {"algorithm.eta", "client.lr"}
     narrowed = plan([*words, "algorithm=fedbuff", "client.lr=interval(0.1,0.2)", "algorithm.eta=1"])
     assert {parse_override(text).key for job in narrowed for text in job.drawn} == {"client.lr"} and len(narrowed) == 4
@@ -89,9 +89,9 @@ def test_the_best_of_the_trials_is_told_with_the_command_that_tests_it(tmp_path,
     answer = afl_run(*words)
     assert answer.returncode == 0, answer.stderr
     runs = load_runs(tmp_path / "runs" / "tune")
-    means = runs.groupby("algorithm.c")["summary.final.validation/accuracy"].mean()
+    means = runs.groupby("algorithm.eta")["summary.final.validation/accuracy"].mean()
     assert len(runs) == 8 and len(means) == 4
-    told = re.findall(r"^  (0\.\d{4})  algorithm\.c=(\S+)$", answer.stdout, re.MULTILINE)
+    told = re.findall(r"^  (0\.\d{4})  algorithm\.eta=(\S+)$", answer.stdout, re.MULTILINE)
     assert [float(value) for value, _ in told] == [round(value, 4) for value in sorted(means, reverse=True)[:3]]
     assert means[float(told[0][1])] == means.max()
 
@@ -99,11 +99,11 @@ def test_the_best_of_the_trials_is_told_with_the_command_that_tests_it(tmp_path,
     assert "10 runs, 8 of them finished already" in longer.stderr
 
     command = shlex.split(next(line for line in answer.stdout.splitlines() if line.startswith("  afl-run")))
-    assert command[0] == "afl-run" and f"algorithm.c={told[0][1]}" in command
+    assert command[0] == "afl-run" and f"algorithm.eta={told[0][1]}" in command
     tested = plan([one for one in command[2:] if not one.startswith("hydra.")])
     assert {job.settings.root.seed for job in tested} == {2, 3, 4, 5, 6}
     assert not any(job.drawn for job in tested)
-    best = next(job.settings for job in plan(words) if job.drawn == (f"algorithm.c={told[0][1]}",))
+    best = next(job.settings for job in plan(words) if job.drawn == (f"algorithm.eta={told[0][1]}",))
     assert {job.settings.experiment for job in tested} == {best.experiment}
 
 
@@ -122,7 +122,7 @@ def test_a_search_goes_on_and_a_trial_that_diverged_is_an_answer(tmp_path, afl_r
 
 def test_a_loss_is_searched_downwards(afl_run):
     words = ["sweep=tune", *SMALL, "algorithm=ace", "trials=3", "objective=validation/loss"]
-    told = re.findall(r"^  (\d+\.\d{4})  algorithm\.c=", afl_run(*words).stdout, re.MULTILINE)
+    told = re.findall(r"^  (\d+\.\d{4})  algorithm\.eta=", afl_run(*words).stdout, re.MULTILINE)
     assert len(told) == 3 and sorted(map(float, told)) == list(map(float, told))
 
 
