@@ -128,7 +128,7 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
     monkeypatch.setattr(machine, "free_memory", lambda device: 160 * D * 4)
     with pytest.raises(ConfigError) as caught:
         run(["algorithm=ace", "progress=false", *ONE_BY_ONE])
-    needed = f"n_clients=100: vectors of {D} floats and activations of 464.0 KiB need 12.6 MiB in cpu, where "
+    needed = f"n_clients=100: vectors of {D} floats and activations of 466.0 KiB need 12.6 MiB in cpu, where "
     needed += "9.2 MiB are free; "
     fits = "algorithm.cache.place=disk or algorithm.cache.precision=int8 or n_clients=70 would fit"
     assert str(caught.value) == needed + fits
