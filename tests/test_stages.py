@@ -125,6 +125,9 @@ def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_ru
     factors = runs[(runs["seed"] == 200) & (runs["eta"] != eta)]["eta"] / eta
     assert sorted(factors) == pytest.approx([0.3333, 3], rel=1e-3)
     assert f"algorithm.eta={eta:g} client.lr={lr:g}; test accuracy" in first.stdout
+    plan = afl_run(*words, "--plan").stdout.splitlines()
+    assert plan[:2] == ["1 search of at most 4 points", "stage 1, search: 4 runs, 4 of them finished"]
+    assert plan[4] == "stage 4, robustness: 2 runs, 2 of them finished"
     again = afl_run(*words)
     assert (
         again.returncode == 0

@@ -6,7 +6,7 @@ Everything is found again by the identities of finished runs, so the same comman
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..experiment import RunResult
 from ..experiment.preflight import Preflight
 from ..files import say, show
 from . import pending
+from .asked import settings_of
 from .axes import chosen_config
 from .estimate import Measure, estimate_cost
 from .jobs import Job
@@ -77,10 +78,10 @@ class Stages:
         return cls(**values)
 
     @property
-    def runs_after_search(self) -> int:
-        """Return how many runs of each rule and world follow its search on the first seed."""
-        more = self.finalists * (len(self.search_seeds) - 1)
-        return more + len(self.judged_seeds) + len(self.factors) * len(self.factor_seeds)
+    def most_runs(self) -> tuple[int, ...]:
+        """Return how many runs of each rule and world the stages after the search have at most."""
+        finalists = self.finalists * (len(self.search_seeds) - 1)
+        return finalists, len(self.judged_seeds), len(self.factors) * len(self.factor_seeds)
 
 
 def stages_or_none(overrides: Sequence[str]) -> Stages | None:
@@ -121,15 +122,7 @@ class StagedSearch:
         """Run the stages one after another. Returns the exit code."""
         for job in self.refused:
             say(f"left out, {' '.join(job.overrides)}: {job.error}")
-        code, stages = (
-            0,
-            [
-                ("search", self._search_jobs),
-                ("finalists", self._finalist_jobs),
-                ("judged", self._judged_jobs),
-                ("robustness", self._factor_jobs),
-            ],
-        )
+        code, stages = 0, self._stages
         try:
             for number, (name, jobs_of_stage) in enumerate(stages, start=1):
                 jobs = jobs_of_stage()
@@ -148,18 +141,23 @@ class StagedSearch:
 
     def plan(self, measure: Measure | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours of all stages as text; runs nothing."""
-        first = self._search_jobs()
-        left = [job for job, result in zip(first, self._results(first), strict=True) if result is None]
-        later, count = self.stages.runs_after_search, len(self.points)
-        lines = [f"{len(self.points)} searches of {max(map(len, self.points.values()))} points at most"]
+        count = len(self.points)
+        most = max(map(len, self.points.values()))
+        lines = [f"{count} search{'es' * (count > 1)} of at most {most} points"]
         lines += [f"  left out, {' '.join(job.overrides)}: {job.error}" for job in self.refused]
-        lines += [f"stage 1, search: {count_runs(len(first))}, {len(first) - len(left)} of them finished"]
-        lines += [f"stages 2 to 4: {later} runs each, {count_runs(later * count)} in all, chosen by the search"]
-        settings = [job.settings for job in first if job.settings is not None]
-        outputs = list({Path(one.root.output_dir).expanduser(): None for one in settings})
-        workers = min(workers_of(chosen_config(self.words).hydra), len(settings))
-        every = [*settings, *self._like_later_runs()]
-        return "\n".join([*lines, *estimate_cost(every, outputs, workers, measure, preflight).lines])
+        pending_runs: list[Settings] = []
+        for number, (name, jobs_of_stage) in enumerate(self._stages, start=1):
+            jobs = jobs_of_stage()
+            left = [job for job, result in zip(jobs, self._results(jobs), strict=True) if result is None]
+            pending_runs += settings_of(left)
+            lines.append(f"stage {number}, {name}: {count_runs(len(jobs))}, {len(jobs) - len(left)} of them finished")
+            if left and (later := sum(self.stages.most_runs[number - 1 :])):
+                lines.append(f"later stages: at most {count_runs(later * count)}, chosen by this stage")
+                pending_runs += [one for one in self._first_settings() for _ in range(later)]
+                break
+        outputs = list({Path(one.root.output_dir).expanduser(): None for one in self._first_settings()})
+        workers = max(1, min(workers_of(chosen_config(self.words).hydra), len(pending_runs)))
+        return "\n".join([*lines, *estimate_cost(pending_runs, outputs, workers, measure, preflight).lines])
 
     def describe(self) -> str:
         """Return the chosen point of each search, with its scores, as text."""
@@ -177,10 +175,19 @@ class StagedSearch:
             lines.append(f"{name}: {' '.join(point)}; {text}")
         return "\n".join(lines)
 
-    def _like_later_runs(self) -> list[Settings]:
-        """Return settings that cost as much as the runs of the later stages."""
-        first = [next(iter(points.values())).settings for points in self.points.values()]
-        return [one for one in first if one is not None for _ in range(self.stages.runs_after_search)]
+    @property
+    def _stages(self) -> list[tuple[str, Callable[[], list[Job]]]]:
+        """Return the name of each stage, and what finds its jobs by the results of the stages before it."""
+        return [
+            ("search", self._search_jobs),
+            ("finalists", self._finalist_jobs),
+            ("judged", self._judged_jobs),
+            ("robustness", self._factor_jobs),
+        ]
+
+    def _first_settings(self) -> list[Settings]:
+        """Return the settings of one run of each rule and world."""
+        return settings_of(next(iter(points.values())) for points in self.points.values())
 
     def _search_jobs(self) -> list[Job]:
         return self._remember_jobs(job for points in self.points.values() for job in points.values())
