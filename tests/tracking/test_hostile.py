@@ -111,6 +111,19 @@ def test_a_choice_that_would_name_another_folder_is_refused(choice, foreign):
     assert refusal_of(foreign({"choices": {**choices, "algorithm": choice}})).key == "choices.algorithm"
 
 
+@pytest.mark.parametrize(
+    ("key", "sections"),
+    {
+        "seed": {"seed": "${oc.env:HOME}"},
+        "model.hidden.1": {"model": {"_target_": "asyncfl_bench.models.perceptrons.Mlp", "hidden": [5, "${seed}"]}},
+        "output_dir": {"output_dir": "${oc.env:HOME}/theirs"},
+    }.items(),
+)
+def test_a_value_that_refers_to_another_is_refused(key, sections, foreign):
+    error = refusal_of(foreign(sections))
+    assert error.key == key and "refers to no other" in str(error)
+
+
 def test_every_class_that_the_package_names_is_allowed(finished):
     tree, _ = saved_config(finished)
     live = compose(["live=processes", "unlabelled=auto", "algorithm=fedecho"]).tree

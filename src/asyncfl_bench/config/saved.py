@@ -15,6 +15,7 @@ from ..errors import PACKAGE, ConfigError, check
 from ..files import read_json, read_yaml
 from .check import check_settings
 from .classes import part_class
+from .interpolations import has_interpolation
 from .places import BY_HAND, Place, allow_local_modules, class_names, module_folders, named_folders, places
 from .settings import ABSENT, PARTS, fill_in_precision
 
@@ -60,7 +61,8 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
 
     place  where it is, for messages
     Raises ConfigError for ``key`` for anything else than a config, and for a class that it may not name: no part of
-    this program, no part of a folder named by hand, and no class or function of an allowed package.
+    this program, no part of a folder named by hand, and no class or function of an allowed package. An interpolation is
+    refused, too: settings are saved resolved.
     """
     choices = tree.get("choices") if isinstance(tree, dict) else None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
@@ -76,8 +78,10 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
         plain = isinstance(choice, str) and choice.isprintable()
         ok = plain and ".." not in (path := Path(choice)).parts and not path.is_absolute()
         check(ok, f"choices.{group}", choice, f"the name of a choice, in {place}")
-    for dotted, name in _named_classes(tree):
-        if not _is_allowed(dotted.partition(".")[0], str(name)):
+    for dotted, name in _iter_values(tree):
+        is_class = dotted.rpartition(".")[2] == _TARGET
+        check(is_class or not has_interpolation(name), dotted, name, f"a value that refers to no other, in {place}")
+        if is_class and not _is_allowed(dotted.partition(".")[0], str(name)):
             allowed = f"is in {place}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
             raise ConfigError(dotted, name, f"{allowed}; {ALLOW_VARIABLE}=PACKAGE names a package that you trust")
     return tree, choices
@@ -92,12 +96,14 @@ def _absent_part(group: str) -> dict[str, Any] | None:
     return section if names and getattr(part_class(f"{group}.{_TARGET}", names[0]), "absent", False) else None
 
 
-def _named_classes(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) of every ``_target_``, whatever it is nested in."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+def _iter_values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) of every ``_target_`` and of every plain value, whatever it is nested in."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else None
+    if items is None or key.rpartition(".")[2] == _TARGET:
+        yield key, node
+        return
     for name, value in items:
-        dotted = f"{key}.{name}" if key else str(name)
-        yield from [(dotted, value)] if name == _TARGET else _named_classes(value, dotted)
+        yield from _iter_values(value, f"{key}.{name}" if key else str(name))
 
 
 def _is_allowed(group: str, name: str) -> bool:
