@@ -78,6 +78,7 @@ def part(tmp_path, monkeypatch, group: str, source: str):
             "must be of 'difference' and 'gradient', no",
         ),
         ("algorithm", "class Mine(Asgd):\n    upload_kinds = ()", "must be of 'difference' and 'gradient', not"),
+        ("algorithm", "class Mine(Asgd):\n    upload_kinds = {'gradient'}", r"write upload_kinds = \('gradient',\)"),
         ("algorithm", "class Mine(Asgd):\n    n = 0", "Mine.n is set by the run; choose another name"),
         ("algorithm", "class Mine(Asgd):\n    server: str = ''", "Mine.server is set by the run"),
     ],

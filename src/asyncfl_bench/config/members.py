@@ -62,7 +62,8 @@ def _member_problem(cls: type, member: str, value: Any, own: list[type], bases: 
     if inspect.isfunction(above):
         return _method_problem(member, value, above)
     if isinstance(above, tuple) and not isinstance(value, tuple | list):
-        return f" must be a tuple; write {member} = ({value!r},)"
+        words = tuple(value) if isinstance(value, set | frozenset) else (value,)
+        return f" must be a tuple; write {member} = {words!r}"
     if member == "upload_kinds":
         known = next(vars(base)[member] for base in reversed(bases) if member in vars(base))
         return "" if value and {*value} <= {*known} else f" must be of {' and '.join(map(repr, known))}, not {value!r}"
