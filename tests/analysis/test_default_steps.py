@@ -64,11 +64,10 @@ def test_the_command_searches_the_steps_of_all_methods_in_the_same_environment(c
     assert all(environment(job.settings) in wanted for job in jobs)
 
 
-def test_chosen_steps_are_not_mentioned_and_an_unknown_rule_has_no_command(mine):
+def test_chosen_steps_are_not_mentioned_and_the_command_names_an_unknown_rule(mine):
     assert describe_default_steps(finished_runs("algorithm=ace algorithm.c=0.3")[0]) == ""
     frame, _ = finished_runs("algorithm=ace")
     assert describe_default_steps(frame.drop(columns="summary.default_steps")) == ""
-    said = describe_default_steps(frame.assign(algorithm="elsewhere", series="Elsewhere"))
-    assert said.startswith("the step sizes of Elsewhere are defaults") and said.endswith(
-        "of these runs: afl-run sweep=tune"
-    )
+    said, _, command = describe_default_steps(frame.assign(algorithm="else where", series="Elsewhere")).partition(": ")
+    assert said.startswith("the step sizes of Elsewhere are defaults") and said.endswith("other settings of these runs")
+    assert shlex.split(command)[-2:] == ["sweep=tune", "algorithm=else where"]

@@ -31,11 +31,11 @@ def describe_default_steps(runs: pd.DataFrame) -> str:
         return ""
     names = list_some(dict.fromkeys(found["series" if "series" in runs else "algorithm"]))
     said = f"the step sizes of {names} are defaults, neither chosen nor searched; the command that searches all"
+    words = ["sweep=tune", f"algorithm={','.join(dict.fromkeys(runs['algorithm']))}"]
     try:
-        words = [f"algorithm={','.join(dict.fromkeys(runs['algorithm']))}", *_common_words(found)]
-        return f"{said}: {command_text(['sweep=tune', *words])}"
+        return f"{said}: {command_text([*words, *_common_words(found)])}"
     except BenchError:  # a rule or a file that this command does not find
-        return f"{said} under the settings of these runs: afl-run sweep=tune"
+        return f"{said}, with the other settings of these runs: {command_text(words)}"
 
 
 def _common_words(runs: pd.DataFrame) -> list[str]:
