@@ -401,6 +401,10 @@ def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
     [
         ("search_space: 3\n", "^algorithm.search_space=3: must be at most 4 settings with ranges, for example {alg"),
         ("search_space: {algorithm.eta: 0.1}\n", "^algorithm.search_space={algorithm.eta: 0.1}: must be a range for"),
+        (
+            "search_space: {algorithm.eta: 'between(1,2)'}\n",
+            r"^algorithm.search_space={algorithm.eta: between\(1,2\)}: must be a range for each setting",
+        ),
         ("search_space: {algorithm.etta: 'interval(1,2)'}\n", "^algorithm.etta=.*: no such setting"),
     ],
 )

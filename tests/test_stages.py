@@ -69,6 +69,20 @@ def test_a_word_that_the_stages_choose_is_refused_and_other_sweeps_have_no_stage
             StagedSearch(["sweep=bank", "algorithm=ace", word], stages)
 
 
+def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep=bank", "algorithm=ace", "scale=smoke", "paper=bank/digits"]
+    search = StagedSearch(words, stages_or_none(words))
+    job = search._search_jobs()[0]
+    job.settings.directory.mkdir(parents=True)
+    text = search.plan()
+    assert text.startswith(
+        "1 search of at most 4 points\nsearch_space of ace: algorithm.eta=tag(log,interval(0.003,3))\n"
+    )
+    folder = text.partition(" are free in ")[2].splitlines()[0]
+    assert folder == str(tmp_path / "runs/bank/published-smoke")
+
+
 def test_a_changed_declaration_makes_a_new_version_of_the_bank():
     text = (ROOT / "sweeps/bank.yaml").read_text("utf-8")
     version = int(text.partition("Version ")[2].partition(",")[0])
@@ -126,8 +140,8 @@ def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_ru
     assert sorted(factors) == pytest.approx([0.3333, 3], rel=1e-3)
     assert f"algorithm.eta={eta:g} client.lr={lr:g}; test accuracy" in first.stdout
     plan = afl_run(*words, "--plan").stdout.splitlines()
-    assert plan[:2] == ["1 search of at most 4 points", "stage 1, search: 4 runs, 4 of them finished"]
-    assert plan[4] == "stage 4, robustness: 2 runs, 2 of them finished"
+    assert [plan[0], plan[2]] == ["1 search of at most 4 points", "stage 1, search: 4 runs, 4 of them finished"]
+    assert plan[5] == "stage 4, robustness: 2 runs, 2 of them finished"
     again = afl_run(*words)
     assert (
         again.returncode == 0

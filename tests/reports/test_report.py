@@ -361,9 +361,16 @@ def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch)
         assert main(arguments) == 2, arguments
         out, err = capsys.readouterr()
         assert out == "" and err.startswith(f"afl-report: {message}") and err.count("\n") == 1, err
-    with pytest.raises(SystemExit, match="2"):
-        main(["some", "--series", "0"])
-    assert "--series: 0: must be at least 1" in capsys.readouterr().err
+    for option, value, said in (
+        ("--series", "0", "--series: 0: must be a whole number >= 1"),
+        ("--series", "x", "--series: x: must be a whole number >= 1"),
+        ("--axis", "hours", "--axis: invalid choice: 'hours'"),
+        ("--sries", "1", "unrecognized arguments: --sries 1"),
+    ):
+        with pytest.raises(SystemExit, match="2"):
+            main(["some", option, value])
+        err = capsys.readouterr().err
+        assert err.startswith(f"afl-report: {said}") and err.count("\n") == 1, err
     assert main(["empty"]) != 0 and "no runs found" in capsys.readouterr().err
     assert not list(tmp_path.glob("**/report")) and not Path("results").exists()
 

@@ -98,14 +98,22 @@ def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]
         ok = isinstance(space, dict) and len(space) <= MOST_DECLARED
         check(ok, key, space, f"at most {MOST_DECLARED} settings with ranges, for example {example}")
         for setting, text in space.items():
-            is_range = parse_override(f"{setting}={text}").draw is not None
-            check(is_range, key, f"{{{setting}: {text}}}", f"a range for each setting, for example {example}")
+            given, must = f"{{{setting}: {text}}}", f"a range for each setting, for example {example}"
+            check(_is_range(setting, text), key, given, must)
         if not space and not any(one.draw or one.key.startswith("algorithm.") for one in words):
             space = _step_ranges(map(parse_override, choice))
             how = f"write {SEARCH_SPACE}: {example} into {describe_place(choice_file('algorithm', rule))}"
             check(bool(space), "algorithm", rule, f"a rule with a step size, or one that declares ranges; {how}")
         grids.setdefault(tuple(space.items()), []).append(rule)
     return [{"algorithm": ",".join(of), **dict(space)} for space, of in grids.items()]
+
+
+def _is_range(setting: str, text: object) -> bool:
+    """Return True if the value that a rule's yaml declares for a setting is a range."""
+    try:
+        return parse_override(f"{setting}={text}").draw is not None
+    except ConfigError:
+        return False  # the user typed the yaml, not this override
 
 
 def _step_ranges(words: Iterable[Override]) -> dict[str, str]:

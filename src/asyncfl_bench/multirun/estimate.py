@@ -233,7 +233,7 @@ def _add_disk(
     """Add the bytes of run directories: what finished ones keep, and what those that run have besides."""
     sizes = [_run_bytes(*row) for row in zip(runs, facts, estimates, seconds, strict=True)]
     known = [size for size in sizes if size is not None]
-    there = existing_folder(runs[0].directory.absolute())
+    there = existing_folder(runs[0].directory.absolute().parent)
     cost.free_bytes = shutil.disk_usage(there).free
     need = "unknown, no run alike is finished"
     if known:

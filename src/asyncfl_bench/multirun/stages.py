@@ -23,7 +23,7 @@ from . import pending
 from .asked import settings_of
 from .axes import chosen_config
 from .estimate import Measure, estimate_cost
-from .jobs import Job
+from .jobs import Job, describe_planning
 from .launchers import workers_of
 from .progress import count_runs
 from .run import group_overrides, plan_multirun, run_hydra
@@ -144,6 +144,7 @@ class StagedSearch:
         count = len(self.points)
         most = max(map(len, self.points.values()))
         lines = [f"{count} search{'es' * (count > 1)} of at most {most} points"]
+        lines += describe_planning(self._search_jobs())
         lines += [f"  left out, {' '.join(job.overrides)}: {job.error}" for job in self.refused]
         pending_runs: list[Settings] = []
         for number, (name, jobs_of_stage) in enumerate(self._stages, start=1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from ..errors import BenchError, ConfigError
 
@@ -23,9 +24,17 @@ class UsageError(BenchError):
     exit_code = ConfigError.exit_code
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose refusals are one line, as those of other options."""
+
+    def error(self, message: str) -> NoReturn:
+        said = f"{self.prog}: {message.removeprefix('argument ')}; {self.prog} --help lists the options"
+        self.exit(UsageError.exit_code, f"{said}\n")
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = argparse.ArgumentParser("afl-report", description=_DESCRIPTION)
+    parser = _Parser("afl-report", description=_DESCRIPTION)
     parser.add_argument(
         "names", metavar="NAME", nargs="+", help="a page, a paper, all, or folders and archives of runs"
     )
@@ -81,9 +90,9 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _parse_count(text: str) -> int:
     """Return the text as a number of at least 1."""
-    if (count := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
-    return count
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be a whole number >= 1")
+    return int(text)
 
 
 def refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:
