@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ..clients.company import Company
     from ..simulation.observer import Observer
 
-_building = threading.Lock()  # initial models are drawn from torch's own generator
+_building = threading.RLock()  # initial models are drawn from the one generator of torch
 
 
 def execute(
