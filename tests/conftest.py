@@ -1,5 +1,6 @@
 """Settings for all tests: one thread, no account, nothing written outside the test's own folder."""
 
+import logging
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -52,6 +53,8 @@ def afl_run(monkeypatch, capsys):
     def call(*words):
         monkeypatch.setattr(sys, "argv", ["afl-run", *words])
         monkeypatch.setattr(pending, "state", pending.SweepState())
+        logger = logging.getLogger()  # hydra's --info shows the messages of all loggers from then on
+        before = logger.level, [*logger.handlers]
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
         capsys.readouterr()
         try:
@@ -60,6 +63,8 @@ def afl_run(monkeypatch, capsys):
             return subprocess.CompletedProcess(words, end.code, *capsys.readouterr())
         finally:
             GlobalHydra.instance().clear()
+            logger.level, logger.handlers = before
+            logger.manager._clear_cache()
             for number, handler in handlers.items():
                 signal.signal(number, handler)
         raise AssertionError("the command ended without an exit code")

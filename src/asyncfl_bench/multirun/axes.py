@@ -121,8 +121,8 @@ def _step_ranges(words: Iterable[Override]) -> dict[str, str]:
     default. Raises ConfigError."""
     chosen = [one for one in words if one.key not in SHORT and not one.is_for_hydra]
     settings = compose([f"{one.key}={one.values[0]}" if one.several else one.text for one in chosen])
-    rule, client = settings.parts["algorithm"].config, settings.parts["client"].config
-    steps = {"algorithm.eta": getattr(rule, "eta", None), "client.lr": client.lr}
+    tree = settings.tree
+    steps = {"algorithm.eta": tree["algorithm"].get("eta"), "client.lr": tree["client"]["lr"]}
     used = {key: step for key, step in steps.items() if step and key not in settings.idle}
     return {key: f"tag(log,interval({step / 10:.3g},{step * 10:.3g}))" for key, step in used.items()}
 
