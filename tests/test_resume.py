@@ -445,7 +445,7 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
 
 
 CONTENT = """
-: data simulation rule executor model_d diagnostics checkpoint_iteration wall_time computed_by evaluations
+: data device simulation rule executor model_d diagnostics checkpoint_iteration wall_time computed_by evaluations
 simulation: ends_tick started uploads_without_change uploads_at_this_time timeline dispatches slots counters
 simulation.timeline: due works now waiting
 simulation.dispatches: made count_n
