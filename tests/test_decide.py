@@ -73,7 +73,7 @@ class Runner:
 @pytest.fixture
 def runner(monkeypatch):
     found = Runner()
-    monkeypatch.setattr("asyncfl_bench.multirun.decide.run_hydra", found)
+    monkeypatch.setattr("asyncfl_bench.multirun.run.run_hydra", found)
     return found
 
 

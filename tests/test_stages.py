@@ -38,7 +38,7 @@ def finished(tmp_path: Path, status: str, rows: list[tuple[int, float | None]]) 
 
 def test_a_score_is_the_mean_over_the_last_fifth_and_a_diverged_run_has_none(tmp_path):
     rows = [(0, 0.1), (800, 0.9), (900, 0.4), (950, None), (1000, 0.6)]
-    assert late_score(finished(tmp_path, "ok", rows), "validation/accuracy") == pytest.approx(0.5)
+    assert late_score(finished(tmp_path, "ok", rows), "validation/accuracy") == pytest.approx(50)
     assert math.isnan(late_score(finished(tmp_path, "ok", rows), "test/accuracy"))
     assert math.isnan(late_score(finished(tmp_path, "diverged", rows), "validation/accuracy"))
 

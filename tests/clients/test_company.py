@@ -6,26 +6,20 @@ from pathlib import Path
 import pytest
 import torch
 from fake_graph import FakeGraphs, use_fake_graphs
+from members_process import MEMBERS as EIGHT
+from members_process import WORDS
 from resuming import built
 
 from asyncfl_bench.clients.company import Company
 from asyncfl_bench.clients.stacked import ROWS
 
-RUN = ["scale=smoke", "progress=false", "n_clients=24", "client.batch_size=8", "concurrency=20", "threads=1"]
-RUN += ["schedule=random_idle", "heterogeneity=dirichlet", "budget.server_iterations=8", "model.hidden=[18]"]
 BATCHED = ["executor=batched"]  # rows begin at a multiple of 64 bytes: where they do not, a CPU sums in another order
 ROOT = Path(__file__).parents[2]
-MEMBERS = [
-    ["algorithm=fedbuff", "algorithm.buffer_size=3", "seed=0"],
-    ["algorithm=fedbuff", "algorithm.buffer_size=3", "seed=1", "client.lr=0.3"],
-    ["algorithm=ace", "seed=2"],
-    ["algorithm=asgd", "seed=3", "delay=exp_beta30"],
-    ["algorithm=asyncfeded", "seed=4"],
-]
+MEMBERS = EIGHT[:5]
 
 
 def words_of(member):
-    return [*RUN, *([] if "executor=sequential" in member else BATCHED), *member]
+    return [*WORDS, *([] if "executor=sequential" in member else BATCHED), *member]
 
 
 def run_alone(words):

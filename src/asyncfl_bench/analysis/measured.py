@@ -21,7 +21,6 @@ from . import measures, names, step_errors
 from .participation import kept_shares
 from .place import MatchedRuns
 
-LATE_SHARE = 0.2  # of the budget: the last part of it, whose mean is ``late``
 MIN_LATE = 3  # evaluations in it
 LOG_RATIO = "100 x log ratio"  # unit of relative differences, which texts show as ratios
 CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method is at chance
@@ -137,10 +136,7 @@ class RunMeasures:
         curves = self.curves(axis)
         pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
         if name == "late" and not self._target_ended.reindex(budgets.index).eq(True).any():
-            within = {
-                run: y_p[(x_p > (1 - LATE_SHARE) * budgets[run]) & (x_p <= budgets[run])]
-                for run, (x_p, y_p) in pieces.items()
-            }
+            within = {run: measures.late_part(*curve, budgets[run]) for run, curve in pieces.items()}
             if all(len(y_p) >= least for y_p in within.values()):
                 return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
         last = {run: measures.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}

@@ -22,6 +22,7 @@ _LIMITS = dict(
 )  # axis -> of the budget
 
 ACCURACY, TIME = "test/accuracy", "virtual_time"
+LATE_SHARE = 0.2  # of the budget: the last part of it
 GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
 _ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy of 0.72 has reached it
 
@@ -69,6 +70,11 @@ def values_at_equal_budget(
 def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
     """The curve at ``at``, straight lines between its points; NaN outside them. x_p rises."""
     return float(np.interp(at, x_p, y_p, left=math.nan, right=math.nan)) if len(x_p) else math.nan
+
+
+def late_part(x_p: np.ndarray, y_p: np.ndarray, budget: float) -> np.ndarray:
+    """Return the values of a curve in the last fifth of the budget, whose mean is ``late``."""
+    return y_p[(x_p > (1 - LATE_SHARE) * budget) & (x_p <= budget)]
 
 
 def mean_curve(

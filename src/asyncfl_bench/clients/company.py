@@ -1,8 +1,8 @@
 """Several runs of one process that share stacks: their ready work is computed together.
 
-Each run has its engine, rule, clock and random streams, in one thread. A run whose rule waits for an
-upload hands in its ready work. When every run waits, or a stack is full, the work of all is computed. Stacks have one
-shape, so an upload has the bits that it has alone, whoever shares its stack.
+Each run has its engine, rule, clock and random streams, in one thread. When a rule waits for an upload, its run hands
+in all ready work. The work is computed when every run waits, or when a stack is full. All stacks have one shape, so
+the bits of an upload do not depend on the other work in its stack.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class _Request:
 class Company:
     """Runs that compute together. Runs whose work is computed in other ways run beside them.
 
-    most  runs that computed together at any time
-    full  pieces of work with equal keys that are computed without waiting for further runs
+    full         pieces of work with equal keys that are computed without waiting for further runs
+    most         largest number of runs at one time
+    waves, rows  computations, and pieces of work in them
     """
 
     def __init__(self, full: int):
@@ -99,9 +100,10 @@ class Company:
         self.waves, self.rows = self.waves + 1, self.rows + len(rows)
         error: BaseException | None = None
         try:
-            stacks = self._stacks.setdefault(key, rows[0].computer.build_stacks())
-            stacks.compute_rows(rows, lambda: None)
-        except BaseException as problem:  # each of these runs tells it
+            if key not in self._stacks:
+                self._stacks[key] = rows[0].computer.build_stacks()
+            self._stacks[key].compute_rows(rows, lambda: None)
+        except BaseException as problem:  # each of these runs raises it
             error = problem
         for request in requests:
             request.is_done, request.error = True, error

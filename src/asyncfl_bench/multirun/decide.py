@@ -32,7 +32,7 @@ from .jobs import Job
 from .launchers import workers_of
 from .progress import count_runs
 from .questions import ClaimsQuestion, PairsQuestion
-from .run import group_overrides, run_hydra
+from .run import launch_jobs
 
 
 @dataclass
@@ -184,12 +184,7 @@ class Looks(AskedRuns):
     def _launch(self, jobs: list[Job]) -> int:
         """Run these jobs as one multirun. Returns 75 if it was stopped, 1 if a run failed, else 0."""
         self._launched |= {one.identity for one in settings_of(jobs)}
-        pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-        pending.state.planned = jobs
-        try:
-            code = run_hydra(["-m", *group_overrides(self.words), *self.folder])
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
+        code = launch_jobs(jobs, self.words, self.folder)
         result = pending.state.result
         failed: list[Settings] = [] if result is None else settings_of(job for job, _ in result.failed)
         self._failed |= {(one.experiment, one.root.seed) for one in failed}

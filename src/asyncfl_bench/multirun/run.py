@@ -28,14 +28,10 @@ if TYPE_CHECKING:
 
 def run_all(overrides: list[str]) -> int:
     """Run a multirun and return the exit code. The result is in ``pending.state``."""
-    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
     if chosen_config(overrides).hydra.runtime.choices["hydra/sweeper"] != "pending_runs":
         return _run_other_sweeper(overrides)
-    pending.state.planned, folder = plan_multirun(overrides)
-    try:
-        code = run_hydra(["-m", *group_overrides(overrides), *folder])
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+    jobs, folder = plan_multirun(overrides)
+    code = launch_jobs(jobs, overrides, folder)
     if any(job.drawn for job in pending.state.planned):
         show(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
@@ -43,7 +39,24 @@ def run_all(overrides: list[str]) -> int:
     return code
 
 
-def group_overrides(overrides: list[str]) -> list[str]:
+def launch_jobs(jobs: list[Job], overrides: list[str], folder: list[str]) -> int:
+    """Run planned jobs as one multirun and return the exit code, 75 if it was stopped. See ``pending.state``.
+
+    overrides  of the command;  folder  overrides that set the folder of the runs
+    """
+    _reset_state(jobs)
+    try:
+        return run_hydra(["-m", *_group_overrides(overrides), *folder])
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _reset_state(jobs: list[Job]) -> None:
+    pending.state.current, pending.state.stopped, pending.state.result = [], False, None
+    pending.state.planned = jobs
+
+
+def _group_overrides(overrides: list[str]) -> list[str]:
     """Return the overrides that choose Hydra's sweeper and launcher, each at its first value.
 
     All other overrides concern jobs. Each job is composed separately, and placed in its directory.
@@ -58,7 +71,8 @@ def group_overrides(overrides: list[str]) -> list[str]:
 def _run_other_sweeper(overrides: list[str]) -> int:
     """Run a multirun under another sweeper (hydra/sweeper=optuna), which chooses runs by the returned values."""
     check_chosen(overrides)
-    pending.state.planned, pending.state.worst = [], 0
+    _reset_state([])
+    pending.state.worst = 0
     words = [parse_override(text) for text in overrides]
     first = [
         f"{one.key}={search.text_of_draw(one.draw, 0.0)}" if one.draw else one.text_of_first_value for one in words

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from ..analysis.measures import curve, late_part
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..errors import EXIT_INTERRUPTED, ConfigError, check
+from ..errors import EXIT_INTERRUPTED, ConfigError, InputError, check
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
 from ..files import say, show
@@ -26,10 +25,9 @@ from .estimate import Measure, estimate_cost
 from .jobs import Job, describe_planning
 from .launchers import workers_of
 from .progress import count_runs
-from .run import group_overrides, plan_multirun, run_hydra
+from .run import launch_jobs, plan_multirun
 
 SCORE = "validation/accuracy"
-_LAST_PART = 0.8  # of the uploads of a run: evaluations after it count
 _STEPS = ("algorithm.eta", "client.lr")  # the first one that is searched is the step of a rule
 _KEY = "hydra.sweeper.stages"
 
@@ -116,7 +114,7 @@ class StagedSearch:
                 point = tuple(text for text in job.drawn if parse_override(text).key not in job.settings.idle)
                 self.points.setdefault(rest, {})[point] = job
         if not self.points:
-            raise ConfigError("sweep", parse_sweep(self.words), f"has no run: {self.refused[0].error}")
+            raise InputError(str(self.refused[0].error))
 
     def run(self) -> int:
         """Run the stages one after another. Returns the exit code."""
@@ -129,11 +127,12 @@ class StagedSearch:
                 say(f"stage {number} of {len(stages)}, {name}: {count_runs(len(jobs))}")
                 if not jobs:
                     continue
-                result = self._launch(jobs)
+                result = launch_jobs(jobs, self.words, self.folder)
                 if result == EXIT_INTERRUPTED:
                     say("afl-run: stopped; the same command resumes at this stage")
                     return result
-                code = max(code, result)
+                sweep = pending.state.result
+                code = max(code, int(sweep is None or bool(sweep.failed)))
         finally:
             pending.state.planned = list(self._jobs.values())
         show(self.describe())
@@ -172,7 +171,9 @@ class StagedSearch:
             scores = [
                 score for one in judged if one is not None and not math.isnan(score := late_score(one, "test/accuracy"))
             ]
-            text = f"test accuracy {100 * np.mean(scores):.1f} % over {len(scores)} seeds" if scores else "not judged"
+            text = (
+                f"test accuracy {sum(scores) / len(scores):.1f} % over {len(scores)} seeds" if scores else "not judged"
+            )
             lines.append(f"{name}: {' '.join(point)}; {text}")
         return "\n".join(lines)
 
@@ -246,7 +247,7 @@ class StagedSearch:
             jobs, folder = plan_multirun([*self.words, *cell, *point, f"seed={','.join(map(str, seeds))}"])
             assert folder == self.folder, "the folder of a sweep does not depend on its axes"
             if error := next((job.error for job in jobs if job.settings is None), None):
-                raise ConfigError("sweep", parse_sweep(self.words), error)
+                raise InputError(error)
             self._planned[key] = jobs
         return self._planned[key]
 
@@ -258,26 +259,17 @@ class StagedSearch:
     def _results(self, jobs: list[Job]) -> list[RunResult | None]:
         return pending.find_finished(jobs, pending.places_of(jobs), again=True)
 
-    def _launch(self, jobs: list[Job]) -> int:
-        """Run these jobs as one multirun. Returns 75 if it was stopped, 1 if a run failed, else 0."""
-        pending.state.current, pending.state.stopped, pending.state.result = [], False, None
-        pending.state.planned = jobs
-        try:
-            code = run_hydra(["-m", *group_overrides(self.words), *self.folder])
-        except KeyboardInterrupt:
-            return EXIT_INTERRUPTED
-        result = pending.state.result
-        return code if code == EXIT_INTERRUPTED else int(bool(result is None or result.failed))
-
 
 def late_score(result: RunResult, metric: str) -> float:
-    """Return the mean of a metric over the last fifth of a run's uploads; NaN for a diverged run, or without it."""
-    points = result.metrics
-    if not result.ok or metric not in points:
+    """Return ``late`` of a metric [%, or its own unit]: its mean over the last fifth of the run's uploads.
+
+    NaN for a diverged run, or without the metric. See rule 1 of docs/reference/statistics.md.
+    """
+    found = curve(result.metrics.assign(run=result.summary.get("name", "")), "uploads", metric)
+    if not result.ok or found.empty:
         return math.nan
-    uploads, values = points["uploads"].to_numpy(float), points[metric].to_numpy(float)
-    counted = ~np.isnan(values) & (uploads > _LAST_PART * uploads.max())
-    return float(values[counted].mean()) if counted.any() else math.nan
+    x_p, y_p = found["x"].to_numpy(), found["y"].to_numpy()
+    return float(late_part(x_p, y_p, x_p[-1]).mean())
 
 
 def multiply_step(point: Point, factor: float) -> Point:
@@ -287,8 +279,3 @@ def multiply_step(point: Point, factor: float) -> Point:
     return tuple(
         f"{name}={float(value) * factor:.4g}" if name == key else f"{name}={value}" for name, value in values.items()
     )
-
-
-def parse_sweep(words: Sequence[str]) -> str:
-    """Return the choice of ``sweep`` in the overrides."""
-    return next((one.value for one in map(parse_override, words) if one.key == "sweep"), "null")
