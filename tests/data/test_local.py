@@ -11,7 +11,7 @@ import pytest
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.composition import Compositions
-from asyncfl_bench.data.local import Local, LocalConfig
+from asyncfl_bench.data.local import Local, LocalDataConfig
 from asyncfl_bench.errors import BenchError, ConfigError, InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tracking.records import identity_of
@@ -29,7 +29,7 @@ def write(folder, **other):
 
 
 def load(folder, clients=None, n=3):
-    return Local(LocalConfig(str(folder), classes=4), clients).load(Path("unused"), Streams(0), n)
+    return Local(LocalDataConfig(str(folder), classes=4), clients).load(Path("unused"), Streams(0), n)
 
 
 def test_a_client_reads_its_own_file_and_a_server_none_of_the_samples(tmp_path):

@@ -14,9 +14,9 @@ from asyncfl_bench.data.partition import (
     DirichletConfig,
     Iid,
     Natural,
+    PartitionConfig,
     Shards,
     ShardsConfig,
-    SplitConfig,
     _repair,
 )
 from asyncfl_bench.errors import ConfigError
@@ -44,7 +44,7 @@ def share_nc(partition, y, classes=10):
     [
         Dirichlet(DirichletConfig()),
         Dirichlet(DirichletConfig(cap=True)),
-        Iid(SplitConfig()),
+        Iid(PartitionConfig()),
         Shards(ShardsConfig()),
         Shards(ShardsConfig(shards_per_client=3)),
         Clusters(ClustersConfig()),
@@ -162,7 +162,7 @@ def test_alpha_must_be_positive_and_finite(field, value):
 
 
 def test_iid_clients_differ_by_one_sample_and_hold_all_classes():
-    partition = Iid(SplitConfig()).split(LABELS, 7, Streams(0))
+    partition = Iid(PartitionConfig()).split(LABELS, 7, Streams(0))
     assert sorted(map(len, partition)) == [285] * 2 + [286] * 5
     assert np.abs(share_nc(partition, LABELS) - 0.1).max() < 0.08
 
@@ -177,7 +177,7 @@ def test_two_shards_show_a_client_at_most_two_classes():
 
 def test_natural_clients_are_kept_and_counted():
     natural = [np.array([3, 1]), np.array([0, 2, 4])]
-    rule = Natural(SplitConfig())
+    rule = Natural(PartitionConfig())
     assert [part.tolist() for part in rule.split(np.zeros(5), 2, Streams(0), natural)] == [[1, 3], [0, 2, 4]]
     with pytest.raises(ConfigError, match=r"^n_clients=3: must be 2"):
         rule.split(np.zeros(5), 3, Streams(0), natural)

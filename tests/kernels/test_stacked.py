@@ -12,7 +12,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from asyncfl_bench.kernels.perceptron import Layer
+from asyncfl_bench.kernels.perceptron import LinearLayer
 from asyncfl_bench.kernels.stacked import StackedNetwork
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
@@ -97,7 +97,7 @@ def layers_of(flat):
     at, layers = 0, []
     for part in flat.module:
         if isinstance(part, nn.Linear):
-            layers.append(Layer(at, part.out_features, part.in_features))
+            layers.append(LinearLayer(at, part.out_features, part.in_features))
             at += part.out_features * (part.in_features + 1)
     return layers
 

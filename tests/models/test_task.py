@@ -15,9 +15,9 @@ from asyncfl_bench.data.partition import (
     DirichletConfig,
     Iid,
     Natural,
+    PartitionConfig,
     Shards,
     ShardsConfig,
-    SplitConfig,
 )
 from asyncfl_bench.data.synthetic import Synthetic, SyntheticConfig
 from asyncfl_bench.errors import ConfigError
@@ -34,7 +34,7 @@ SCALE = Scale((0.1, 0.2, 0.3), (0.5, 1.0, 2.0))
 
 def digits(model, heterogeneity=None, **settings):
     settings = {"n_clients": 10, "data_dir": ".", "streams": Streams(0), "device": "cpu"} | settings
-    return build_task(Digits(DigitsConfig()), heterogeneity or Iid(SplitConfig()), model, **settings)
+    return build_task(Digits(DigitsConfig()), heterogeneity or Iid(PartitionConfig()), model, **settings)
 
 
 def photographs(n=20, side=8):
@@ -178,7 +178,7 @@ def test_a_synthetic_task_keeps_its_own_clients():
     dataset = Synthetic(SyntheticConfig(max_samples=60))
     streams = Streams(0)
     settings = {"n_clients": 4, "data_dir": ".", "streams": streams, "device": "cpu"}
-    task = build_task(dataset, Natural(SplitConfig()), Softmax(ModelConfig()), **settings)
+    task = build_task(dataset, Natural(PartitionConfig()), Softmax(ModelConfig()), **settings)
     assert task.clients.samples_n.tolist() == [len(p) for p in dataset.load(None, streams, 4).natural]
     facts = task.describe()
     assert facts["d"] == 610 and facts["shape"] == [60] and facts["clients"] == 4 and facts["classes"] == 10
@@ -190,7 +190,7 @@ def test_a_synthetic_task_keeps_its_own_clients():
     [
         ("n_clients", {"n_clients": 1438}),
         ("n_clients", {"n_clients": 0}),
-        ("heterogeneity", {"heterogeneity": Natural(SplitConfig())}),
+        ("heterogeneity", {"heterogeneity": Natural(PartitionConfig())}),
         ("heterogeneity.min_samples", {"heterogeneity": Dirichlet(DirichletConfig(min_samples=200))}),
         ("heterogeneity.shards_per_client", {"heterogeneity": Shards(ShardsConfig(200))}),
         ("model", {"model": LeNet5(LeNet5Config())}),
@@ -207,7 +207,7 @@ def test_a_data_set_with_other_clients_is_refused_by_its_full_key():
     dataset = Synthetic(SyntheticConfig(clients=3))
     settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
     with pytest.raises(ConfigError, match=r"^dataset\.clients=3: must be null or equal n_clients=4"):
-        build_task(dataset, Natural(SplitConfig()), Softmax(ModelConfig()), **settings)
+        build_task(dataset, Natural(PartitionConfig()), Softmax(ModelConfig()), **settings)
 
 
 # --- token ids
@@ -226,7 +226,7 @@ class Copying:
 def copying(model=None, **settings):
     settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"} | settings
     model = model or Lstm(LstmConfig(hidden=16, layers=1))
-    return build_task(Copying(), Natural(SplitConfig()), model, **settings)
+    return build_task(Copying(), Natural(PartitionConfig()), model, **settings)
 
 
 def test_token_ids_stay_integers_on_their_way_to_the_network():
@@ -282,10 +282,11 @@ class Padded(Copying):
 def test_models_that_read_to_the_last_token_or_no_tokens_refuse_padded_texts():
     words = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
     with pytest.raises(ConfigError, match=r"^model=lstm: needs samples of one length, .* model=fasttext takes them"):
-        build_task(Padded(), Natural(SplitConfig()), Lstm(LstmConfig()), **words)
+        build_task(Padded(), Natural(PartitionConfig()), Lstm(LstmConfig()), **words)
     with pytest.raises(ConfigError, match=r"^model=mlp: needs numbers, .*; model=fasttext takes them"):
-        build_task(Padded(), Natural(SplitConfig()), Mlp(MlpConfig()), **words)
-    assert build_task(Padded(), Natural(SplitConfig()), FastText(FastTextConfig()), **words).flat.embedding is not None
+        build_task(Padded(), Natural(PartitionConfig()), Mlp(MlpConfig()), **words)
+    task = build_task(Padded(), Natural(PartitionConfig()), FastText(FastTextConfig()), **words)
+    assert task.flat.embedding is not None
 
 
 def test_the_length_of_a_text_is_the_place_of_its_last_token():

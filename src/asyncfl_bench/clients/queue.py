@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from ..errors import Stopped
 from ..stateful import copy_containers
 from ..types import Delivery, Work
-from .versions import Block, Blocks, ClientVectors, ModelVersions, Place
+from .versions import BlockRow, Blocks, ClientVectors, ModelVersions, UploadBlock
 
 if TYPE_CHECKING:
     import torch
@@ -83,7 +83,7 @@ class Computer(Protocol):
 class _Batch:
     """Work being computed: the uploads land in their places, ``finish`` waits and gives the answers."""
 
-    def __init__(self, works: list[Work], places: list[Place], finish: Callable[[], list[ComputedUpload]]):
+    def __init__(self, works: list[Work], places: list[BlockRow], finish: Callable[[], list[ComputedUpload]]):
         self.works, self.places = works, places
         self._finish = finish
         self._answers: list[ComputedUpload] | None = None
@@ -96,7 +96,7 @@ class _Batch:
 
 @dataclass(slots=True)
 class _Result:
-    place: Place
+    place: BlockRow
     answer: ComputedUpload
 
 
@@ -117,7 +117,7 @@ class WorkQueue:
         self._results: dict[int, _Result] = {}
         self._begun: _Batch | None = None  # in the background
         self._unwanted: dict[int, Work] = {}  # of work that was started and given up: will never be delivered
-        self._lent: Block | None = None
+        self._lent: UploadBlock | None = None
 
     # -- what the engine asks for ------------------------------------------------------------------------------------
 

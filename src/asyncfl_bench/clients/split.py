@@ -55,7 +55,7 @@ class SplitExecutor:
     it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it
     is started at once in the background, in one of several threads of one core each, or computed when it is asked for.
 
-    part     the clients' part of the model (models.parts.Part or CompiledPart)
+    part     the clients' part of the model (models.parts.NetworkPart or CompiledPart)
     d        its parameters
     samples  where mini-batches come from;  local  what a client's step is
     workers  threads; 0: none

@@ -59,7 +59,7 @@ class ModelVersions(Stateful):
             del self._held[iteration]
 
 
-class Block:
+class UploadBlock:
     """(p, d) uploads computed together; goes back to its pool when all have been used."""
 
     def __init__(self, rows_pd: torch.Tensor):
@@ -67,10 +67,10 @@ class Block:
         self.waiting = 0
 
 
-class Place(NamedTuple):
+class BlockRow(NamedTuple):
     """A row of a block."""
 
-    block: Block
+    block: UploadBlock
     row: int
 
     @property
@@ -86,26 +86,26 @@ class Blocks:
     """
 
     def __init__(self):
-        self._spare: list[Block] = []
+        self._spare: list[UploadBlock] = []
         self.rows = self.most_rows = 0
 
-    def take(self, p: int, like_d: torch.Tensor) -> Block:
+    def take(self, p: int, like_d: torch.Tensor) -> UploadBlock:
         block = self._spare.pop() if self._spare else None
         if block is None or len(block.rows_pd) < p:
             self.rows += p - (0 if block is None else len(block.rows_pd))
             self.most_rows = max(self.most_rows, self.rows)
-            block = Block(like_d.new_empty((p, like_d.numel())))
+            block = UploadBlock(like_d.new_empty((p, like_d.numel())))
         block.waiting = p
         return block
 
-    def take_places(self, p: int, like_d: torch.Tensor, apart: bool = False) -> list[Place]:
+    def take_places(self, p: int, like_d: torch.Tensor, apart: bool = False) -> list[BlockRow]:
         """p rows of one block, or with ``apart`` of a block each."""
         if apart:
-            return [Place(self.take(1, like_d), 0) for _ in range(p)]
+            return [BlockRow(self.take(1, like_d), 0) for _ in range(p)]
         block = self.take(p, like_d)
-        return [Place(block, row) for row in range(p)]
+        return [BlockRow(block, row) for row in range(p)]
 
-    def release_row(self, block: Block) -> None:
+    def release_row(self, block: UploadBlock) -> None:
         """One upload of the block was used; after the last one the block is recycled."""
         block.waiting -= 1
         if not block.waiting:

@@ -24,7 +24,7 @@ from .places import allow_local_modules, module_folders
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
 _BASES = {
-    "heterogeneity": ("data.partition", "Split", "SplitConfig"),
+    "heterogeneity": ("data.partition", "Split", "PartitionConfig"),
     "model": ("models.base", "Model", "ModelConfig"),
     "client": ("clients.local", "LocalTraining", "LocalConfig"),
     "delay": ("simulation.delay", "Delay", "DelayConfig"),

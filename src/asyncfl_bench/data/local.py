@@ -30,7 +30,7 @@ _MOST = 2**27  # samples that a count names, or numbers of a sample that a heade
 
 
 @dataclass
-class LocalConfig(PrivateConfig):
+class LocalDataConfig(PrivateConfig):
     """
     folder   of the files, absolute or relative to where the command is started; required
     classes  C, as a client may lack some; required
@@ -74,9 +74,9 @@ class Local:
     Raises DataError, which names the file.
     """
 
-    Config = LocalConfig
+    Config = LocalDataConfig
 
-    def __init__(self, config: LocalConfig, clients: Sequence[int] | None = None, counts_file: Path | None = None):
+    def __init__(self, config: LocalDataConfig, clients: Sequence[int] | None = None, counts_file: Path | None = None):
         self.config, self._clients, self._counts_file = config, clients, counts_file
 
     def with_clients(self, clients: Sequence[int], counts_file: Path | None = None) -> Local:

@@ -19,7 +19,7 @@ from ..types import ClientTable, Facts
 
 
 @dataclass
-class SplitConfig(CheckedSettings):
+class PartitionConfig(CheckedSettings):
     """Settings of a split; the base of all."""
 
     @property
@@ -36,7 +36,7 @@ class Split(ABC):
     labels_only  clients differ in nothing but their labels and sizes
     """
 
-    Config: type[SplitConfig] = SplitConfig
+    Config: type[PartitionConfig] = PartitionConfig
     moved = 0
     groups_n: np.ndarray | None = None
     labels_only = True
@@ -52,7 +52,7 @@ class Split(ABC):
 
 
 @dataclass
-class DirichletConfig(SplitConfig):
+class DirichletConfig(PartitionConfig):
     """
     alpha        concentration: small is skewed (each class with few clients), large is uniform
     min_samples  every client holds at least this number of samples; a client without any uploads zeros
@@ -163,7 +163,7 @@ def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
 
 
 @dataclass
-class ClustersConfig(SplitConfig):
+class ClustersConfig(PartitionConfig):
     """
     groups        K, groups of clients with one mix of labels each
     alpha         concentration of a class over the groups: small is skewed, large is uniform; null: a class is whole
@@ -262,7 +262,7 @@ class Iid(Split):
 
 
 @dataclass
-class ShardsConfig(SplitConfig):
+class ShardsConfig(PartitionConfig):
     """
     shards_per_client  s; a client sees at most about s classes
     per_class          each class is cut by itself, into n s / C shards: at most s classes, whatever their sizes

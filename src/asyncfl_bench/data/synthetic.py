@@ -20,7 +20,7 @@ from .archive import load_cached
 from .base import Data, DataSet, train_count
 
 FEATURES, CLASSES = 60, 10
-Samples = tuple[np.ndarray, np.ndarray]
+LabelledSamples = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Synthetic(DataSet):
         (x_train, y_train), (x_test, y_test) = (map(np.concatenate, zip(*part, strict=True)) for part in (train, test))
         return Data(x_train, y_train, x_test, y_test, CLASSES, natural=natural)
 
-    def _draw_from_streams(self, streams: Streams, n_clients: int) -> Iterator[Samples]:
+    def _draw_from_streams(self, streams: Streams, n_clients: int) -> Iterator[LabelledSamples]:
         """Draw each client from a separate stream, in the order size, means, centre, model, samples."""
         config = self.config
         given_n = (
@@ -112,7 +112,7 @@ class Synthetic(DataSet):
             model_mean, input_mean = rng.normal(0, config.alpha), rng.normal(0, config.beta)
             yield _draw_samples(rng, rng.normal(input_mean, 1, FEATURES), model_mean, size)
 
-    def _draw_published(self, n_clients: int) -> Iterator[Samples]:
+    def _draw_published(self, n_clients: int) -> Iterator[LabelledSamples]:
         """Draw all clients from one legacy generator (``numpy.random.RandomState``), as the published code does.
 
         The order is all sizes, all means of models and of inputs, all centres; then each client's model and samples.
@@ -134,7 +134,7 @@ class Synthetic(DataSet):
 
 def _draw_samples(
     rng: np.random.Generator | np.random.RandomState, centre_f: np.ndarray, model_mean: float, size: int
-) -> Samples:
+) -> LabelledSamples:
     """Draw the model of one client, then its samples (N, 60) float32 and labels (N,) int64."""
     weight_fc = rng.normal(model_mean, 1, (FEATURES, CLASSES))
     bias_c = rng.normal(model_mean, 1, CLASSES)

@@ -22,7 +22,7 @@ ZERO = np.float32(0)
 
 
 @dataclass
-class Layer:
+class LinearLayer:
     """Where one linear layer is in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
 
     at: int
@@ -48,7 +48,7 @@ class Perceptron:
     Results go into memory that is used again at the next step: fresh memory would cost as much as the arithmetic.
     """
 
-    def __init__(self, layers: list[Layer]):
+    def __init__(self, layers: list[LinearLayer]):
         self._layers = layers
         self._bound: tuple[Tensor | None, Tensor | None] = (None, None)
         self._x_mf, self._targets = np.empty((0, 0), np.float32), np.empty(0, np.float32)
@@ -175,7 +175,7 @@ class _Workspace:
         self.share = np.float32(1 / logits_cb.shape[1])
 
     @classmethod
-    def create(cls, layers: list[Layer], b: int) -> _Workspace:
+    def create(cls, layers: list[LinearLayer], b: int) -> _Workspace:
         logits_cb, error_cb = (np.empty((layers[-1].outputs, b), np.float32) for _ in range(2))
         return cls([_Hidden.create(b, layer.outputs) for layer in layers[:-1]], logits_cb, error_cb)
 

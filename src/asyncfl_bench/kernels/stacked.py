@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .perceptron import Layer, Perceptron
+from .perceptron import LinearLayer, Perceptron
 from .plain import plain_layers
 
 aten = torch.ops.aten
@@ -39,7 +39,7 @@ def _precision_of_convolutions(w_pd: Tensor) -> Iterator[None]:
         products.allow_tf32 = before
 
 
-class _Linear(Layer):
+class _Linear(LinearLayer):
     def forward(self, w_pd: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
         return torch.baddbmm(self.bias(w_pd).unsqueeze(1), a, self.weight(w_pd).transpose(1, 2)), a
 
@@ -125,7 +125,7 @@ class StackedNetwork:
 
     def __init__(self, layers: list[Any]):
         self._layers = layers
-        self._first = next(place for place, layer in enumerate(layers) if isinstance(layer, Layer))
+        self._first = next(place for place, layer in enumerate(layers) if isinstance(layer, LinearLayer))
         self._class_c: Tensor | None = None
         kinds = [type(layer) for layer in layers if not isinstance(layer, _Flatten)]
         self.perceptron = set(kinds[::2]) == {_Linear} and set(kinds[1::2]) <= {_Relu}
@@ -153,7 +153,7 @@ class StackedNetwork:
     def for_single_model(self) -> Perceptron:
         """Return the formulas of a perceptron for one model at a time, with separate memory."""
         assert self.perceptron
-        return Perceptron([layer for layer in self._layers if isinstance(layer, Layer)])
+        return Perceptron([layer for layer in self._layers if isinstance(layer, LinearLayer)])
 
     def gradient(
         self,

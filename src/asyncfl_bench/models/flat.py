@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..kernels.stacked import StackedNetwork
-from .networks import FastText
+from .networks import FastTextNetwork
 from .rows import SelectedRows
 
 
@@ -47,7 +47,7 @@ class FlatModel:
         self._initial_d = torch.cat([p.detach().reshape(-1) for p in self._parameters])
         self.stack = StackedNetwork.try_from_module(module)
         self.perceptron = self.stack if self.stack is not None and self.stack.perceptron else None
-        self.embedding = module if isinstance(module, FastText) else None
+        self.embedding = module if isinstance(module, FastTextNetwork) else None
         self.to(self._initial_d.device)
 
     @property

@@ -47,7 +47,7 @@ class Lstm(Model):
         from . import networks
 
         sizes = (self.config.embedding, self.config.hidden, self.config.layers)
-        return networks.build_seeded(seed, lambda: networks.Lstm(symbols, *sizes, classes))
+        return networks.build_seeded(seed, lambda: networks.LstmNetwork(symbols, *sizes, classes))
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
         config, symbols = self.config, symbols or 0
@@ -90,7 +90,7 @@ class FastText(Model):
         from . import networks
 
         sizes = (self.config.buckets, self.config.embedding, classes)
-        return networks.build_seeded(seed, lambda: networks.FastText(symbols, *sizes, padding))
+        return networks.build_seeded(seed, lambda: networks.FastTextNetwork(symbols, *sizes, padding))
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
         config = self.config

@@ -52,7 +52,7 @@ def sequential(layers: list[Layer], groups: int | None = None) -> nn.Sequential:
     return nn.Sequential(*map(build, layers))
 
 
-class Lstm(nn.Module):
+class LstmNetwork(nn.Module):
     """(B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
 
     def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, classes: int):
@@ -69,7 +69,7 @@ class Lstm(nn.Module):
         return self.output(step[:, -1])
 
 
-class FastText(nn.Module):
+class FastTextNetwork(nn.Module):
     """(B, L) word ids 0 .. symbols - 1 to (B, classes) logits: the mean embedding of words and bigrams, a linear layer.
 
     A word has its own row of the embedding, a bigram the one that its two ids are hashed to, of ``buckets``.
@@ -213,7 +213,7 @@ class Patches(nn.Module):
         return torch.cat([self.token.expand(len(x), -1, -1), rows], dim=1) + self.positions
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """A transformer's layer on (B, tokens, width): attention and a perceptron, each behind a normalisation."""
 
     def __init__(self, width: int, heads: int, hidden: int):
@@ -245,5 +245,5 @@ class Head(nn.Module):
 def vit(
     shape: tuple[int, ...], classes: int, patch: int, width: int, heads: int, hidden: int, blocks: int
 ) -> nn.Sequential:
-    layers = [Block(width, heads, hidden) for _ in range(blocks)]
+    layers = [TransformerBlock(width, heads, hidden) for _ in range(blocks)]
     return nn.Sequential(Patches(shape, patch, width), *layers, Head(width, classes))

@@ -22,7 +22,7 @@ from .footprint import footprint
 Back = Callable[[Tensor], Tensor]  # from the gradient of what goes out, of its shape, to the (d,) gradient
 
 
-class Part:
+class NetworkPart:
     """Consecutive layers as a function of a flat vector of their parameters.
 
     What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
@@ -49,9 +49,9 @@ class Part:
         # a number, of which this is the gradient: to be given one, torch imports for seconds
         return a.detach(), lambda gradient: torch.autograd.grad((a * gradient).sum(), leaf_d)[0]
 
-    def clone_for_thread(self) -> Part:
+    def clone_for_thread(self) -> NetworkPart:
         """Return a copy for another thread."""
-        return Part(copy.deepcopy(self.module))
+        return NetworkPart(copy.deepcopy(self.module))
 
 
 class CompiledPart:
@@ -61,7 +61,7 @@ class CompiledPart:
         self._network, self._shape = network, shape
 
     def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
-        """See ``Part.forward``; results equal its up to rounding."""
+        """See ``NetworkPart.forward``; results equal its up to rounding."""
 
         def backward(gradient: Tensor) -> Tensor:
             out_d = torch.empty_like(w_d)
@@ -80,7 +80,7 @@ class Cut:
 
     flat     the model;  layers  of it with the clients
     shape    of a sample;  classes  C
-    client     the clients' part, a Part or a CompiledPart
+    client     the clients' part, a NetworkPart or a CompiledPart
     footprint  what it costs them
     server_tensors  parameter tensors of the server's part
     """
@@ -88,8 +88,8 @@ class Cut:
     def __init__(self, flat: FlatModel, layers: int, shape: tuple[int, ...], classes: int):
         module = copy.deepcopy(flat.module)
         assert isinstance(module, nn.Sequential)
-        part, self._server = Part(module[:layers]), Part(module[layers:])
-        self.client: Part | CompiledPart = part
+        part, self._server = NetworkPart(module[:layers]), NetworkPart(module[layers:])
+        self.client: NetworkPart | CompiledPart = part
         self.d_client, self.classes, self.server_tensors = part.d, classes, self._server.tensors
         self._w_d, self._shape = flat.initial_d(), shape
         sample = self._w_d.new_zeros((1, *shape))
@@ -101,7 +101,7 @@ class Cut:
     def compile(self) -> bool:
         """Computes by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
         part = self.client
-        assert isinstance(part, Part)
+        assert isinstance(part, NetworkPart)
         shapes = (
             Shapes.try_from_module(part.module, self._shape),
             Shapes.try_from_module(self._server.module, self.activation),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .networks import FastText
+from .networks import FastTextNetwork
 
 
 class SelectedRows:
@@ -26,7 +26,7 @@ class SelectedRows:
     x (m, L) token ids with labels y (m,); steps: (B,) their places, step by step; bias_c: (C,) joins the logits
     """
 
-    def __init__(self, network: FastText, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None):
+    def __init__(self, network: FastTextNetwork, x: Tensor, y: Tensor, steps: Iterator[Tensor], bias_c: Tensor | None):
         self._y, self._steps, self._bias_c = y, steps, bias_c
         self._embedded = network.embedding.weight.numel()  # the embedding comes first in the flat vector
         self._width, self._classes = network.embedding.embedding_dim, network.output.out_features
