@@ -17,7 +17,7 @@ from asyncfl_bench.clients.versions import Blocks
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.experiment import build, execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
-from asyncfl_bench.live.replies import Reply
+from asyncfl_bench.live.replies import ClientReply
 
 LIVE = ["live=processes", "progress=false", "threads=1"]
 
@@ -55,7 +55,7 @@ class Clients:
 
     def reply(self, computer, work, vectors):
         loss, vector_d, outputs_uc = compute(computer, work, vectors)
-        return Reply([work.client], work.sequence, self.identity, vector_d, loss, outputs_uc)
+        return ClientReply([work.client], work.sequence, self.identity, vector_d, loss, outputs_uc)
 
 
 class Threads(Clients):
@@ -78,7 +78,7 @@ class Threads(Clients):
         while (pair := self.work[i].get()) is not None:
             time.sleep(draws.expovariate(1 / self.nap) * (1 + i % 5))
             if draws.random() < self.lose:
-                self.done.put(Reply([i], pair[0].sequence, problem="killed"))
+                self.done.put(ClientReply([i], pair[0].sequence, problem="killed"))
                 continue
             with lock:
                 self.done.put(self.reply(computer, *pair))

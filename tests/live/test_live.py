@@ -42,9 +42,9 @@ from asyncfl_bench.live import replies
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
 from asyncfl_bench.live.clock import GRAIN, Clock
 from asyncfl_bench.live.record import RecordFile
-from asyncfl_bench.live.replies import Inbox, Reply
+from asyncfl_bench.live.replies import ClientReply, Inbox
 from asyncfl_bench.live.server import LiveQueue, LiveTimeline
-from asyncfl_bench.live.uploads import KeptUploads, UploadFile
+from asyncfl_bench.live.uploads import StoredUploads, UploadFile
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability import AlwaysConfig
 from asyncfl_bench.simulation.budget import BudgetConfig
@@ -115,7 +115,7 @@ def test_outputs_that_only_a_distillation_needs_are_checked(monkeypatch):
 class ThirdRaises(Threads):
     def reply(self, computer, work, vectors):
         if work.client == 3:
-            return Reply([3], work.sequence, self.identity, problem="no data")
+            return ClientReply([3], work.sequence, self.identity, problem="no data")
         return super().reply(computer, work, vectors)
 
 
@@ -299,7 +299,7 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
 
     def write(file, numbers):
         for i in numbers:
-            file.write(works[i], Reply([i % 2], i, "mine", np.full(3, i, np.float32), float(i)))
+            file.write(works[i], ClientReply([i % 2], i, "mine", np.full(3, i, np.float32), float(i)))
 
     first, real = UploadFile(path, 3, None), SimpleNamespace(vectors=None)
     write(first, range(3))
@@ -307,11 +307,11 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
     write(first, range(3, 5))
     path.write_bytes(path.read_bytes() + b"half of")  # of an upload: the server was killed
     with pytest.raises(InputError, match=r"uploads.bin: 127 bytes are not whole uploads of 24 bytes each"):
-        KeptUploads(str(path), real, 3, None)
+        StoredUploads(str(path), real, 3, None)
     resumed = UploadFile(path, 3, None)
     resumed.load_state_dict(state)
     write(resumed, range(3, 5))
-    kept = KeptUploads(str(path), real, 3, None)
+    kept = StoredUploads(str(path), real, 3, None)
     for i in (4, 0, 3, 1, 2):
         out = torch.empty(1, 3)
         (upload,) = kept.begin([works[i]], None, out, None)()
@@ -320,7 +320,7 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
         kept.begin([Work(1, 5, 0, 0, 1, cycle=2)], None, out, None)
     write(resumed, [4])
     with pytest.raises(InputError, match="has an upload twice"):
-        KeptUploads(str(path), real, 3, None)
+        StoredUploads(str(path), real, 3, None)
     path.write_bytes(path.read_bytes()[:30])
     lost = UploadFile(path, 3, None)
     lost.load_state_dict(state)
@@ -333,18 +333,18 @@ def test_a_resumed_record_lacks_no_row(tmp_path, left):
     works = [Work(i, 0, 0, 0, float(i + 1)) for i in range(4)]
     first, resumed = RecordFile(tmp_path), RecordFile(tmp_path)
     for work in works[:3]:
-        first.write(work, Reply([work.client], 0, vector_d=ONES_D))
+        first.write(work, ClientReply([work.client], 0, vector_d=ONES_D))
     first.close()
     resumed.load_state_dict(first.state_dict())
     path = tmp_path / NAME
     lines = path.read_text().splitlines(keepends=True)
     path.unlink() if left is None else path.write_text("".join(lines[: left + 1]))
     if left == 3:
-        resumed.write(works[3], Reply([3], 0, vector_d=ONES_D))
+        resumed.write(works[3], ClientReply([3], 0, vector_d=ONES_D))
         assert [line[0] for line in path.read_text().splitlines()[1:]] == ["0", "1", "2", "3"]
     else:
         with pytest.raises(BenchError, match=f"has {left or 0} of 3 rows; rerun=true starts the run from the"):
-            resumed.write(works[3], Reply([3], 0, vector_d=ONES_D))
+            resumed.write(works[3], ClientReply([3], 0, vector_d=ONES_D))
 
 
 REFUSED = {
@@ -446,7 +446,7 @@ class Scripted:
         work, (start_d, *_) = self.work[place]
         vector_d = start_d - TARGETS_ND[work.client]
         loss = float(torch.from_numpy(vector_d).norm())
-        reply = Reply([work.client], work.sequence, "mine", vector_d, loss)
+        reply = ClientReply([work.client], work.sequence, "mine", vector_d, loss)
         others = [other.sequence for other, _ in self.work if other.client != work.client]
         if what == "repeats" and self.answered is not None:
             return [self.answered]
@@ -632,7 +632,7 @@ class Instant(Scripted):
             return []
         self.work = deque(sent for sent in self.work if sent[1] is not work)
         self.now = max(self.now, came)
-        return [Reply([work.client], work.sequence, "mine", start_d - TARGETS_ND[work.client], 0.5, came=came)]
+        return [ClientReply([work.client], work.sequence, "mine", start_d - TARGETS_ND[work.client], 0.5, came=came)]
 
 
 @pytest.mark.parametrize("name", ["asgd", "queue", "ringmaster"])
@@ -681,7 +681,7 @@ def test_only_its_own_client_may_answer_cancelled_work(tmp_path):
         inbox.send(work)
     inbox.forget(works[0])
     for client in (1, 0):
-        inbox._receive(Reply([client], 0, "mine"))
+        inbox._receive(ClientReply([client], 0, "mine"))
         assert inbox.refusals == {"repeats number 0": 1}
 
 

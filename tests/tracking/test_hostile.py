@@ -34,7 +34,7 @@ from asyncfl_bench.experiment.execute import _holding_lock
 from asyncfl_bench.experiment.replay import replay_settings
 from asyncfl_bench.files import read_parquet, read_tensors, spreadsheet_cell, write_text
 from asyncfl_bench.live.record import RecordFile
-from asyncfl_bench.live.replies import Reply
+from asyncfl_bench.live.replies import ClientReply
 from asyncfl_bench.live.uploads import UploadFile
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.simulation.fleet import FleetFile
@@ -209,7 +209,7 @@ def test_a_module_that_is_allowed_brings_its_own_parts_and_not_what_it_imported(
 
 def write_all(path):
     """Change a run directory in every way in which a run does. Returns how many calls are refused."""
-    directory, refused, upload = RunDirectory(path), 0, Reply([0], 0, vector_d=np.zeros(4, np.float32), loss=0.5)
+    directory, refused, upload = RunDirectory(path), 0, ClientReply([0], 0, vector_d=np.zeros(4, np.float32), loss=0.5)
     uploads, record = UploadFile(path / "uploads.bin", 4, None), RecordFile(path)
     for call in (
         lambda: _holding_lock(path).__enter__(),

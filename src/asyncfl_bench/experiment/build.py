@@ -34,7 +34,7 @@ from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
 from ..live.replies import Transport
 from ..live.server import LiveServer
-from ..live.uploads import KeptUploads, RecordedConfig
+from ..live.uploads import RecordedConfig, StoredUploads
 from ..models.layers import Size
 from ..models.parts import Cut
 from ..models.task import Task, build_task
@@ -162,7 +162,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         if isinstance(kept := settings.parts["live"].config, RecordedConfig):
             allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
             check(settings.choices.get("delay") == "recorded", "live", "recorded", allowed)
-            source = KeptUploads(str(kept.path), computer, flat.d, shape_uc)
+            source = StoredUploads(str(kept.path), computer, flat.d, shape_uc)
         executor = WorkQueue(source, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
     simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut, live)
     availability = simulation.availability

@@ -95,7 +95,7 @@ def _read_results(path: Path) -> tuple[list[dict], list[dict], dict[str, np.ndar
 
 
 @dataclass
-class Comparison:
+class ReplayComparison:
     """
     uploads     computed by the replay, or kept by the live run
     difference  the first one, in words; empty: there is none
@@ -115,14 +115,14 @@ class Comparison:
         return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
 
 
-def compare_result(live: Path, replay: RunResult) -> Comparison:
+def compare_result(live: Path, replay: RunResult) -> ReplayComparison:
     """Compare a live run with its replay, which may have failed."""
     if replay.ok:
         return compare(live, replay.directory)
-    return Comparison(difference=f"the replay {replay.summary['exit_status']}: {replay.summary['error']}")
+    return ReplayComparison(difference=f"the replay {replay.summary['exit_status']}: {replay.summary['error']}")
 
 
-def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
+def note_comparison(live: Path, comparison: ReplayComparison, identity: str) -> None:
     """Write the comparison with the replay of that identity into the live run's summary. Raises OSError."""
     summary = read_json(live / SUMMARY_NAME)
     noted = {"identity": identity, "same_bits": not comparison.difference, **asdict(comparison)}
@@ -130,7 +130,7 @@ def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
         RunDirectory(live).write_summary(summary | {REPLAYED: noted})
 
 
-def compare(live: Path, replay: Path) -> Comparison:
+def compare(live: Path, replay: Path) -> ReplayComparison:
     """Compare what two runs left: arrivals, then points, then the final model."""
     (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
     difference = _first_difference("arrival", arrivals, others[0]) or _first_difference("point", points, others[1])
@@ -140,7 +140,7 @@ def compare(live: Path, replay: Path) -> Comparison:
             most = "" if other is None else f", by {float(abs(tensor - other).max()):.2g} at most"
             difference = f"tensor {name} of the final model{most}"
     uploads = "kept" if (live / UPLOADS_NAME).exists() else "computed"
-    return Comparison(len(arrivals), len(points), uploads, difference, _explain_difference(live, replay))
+    return ReplayComparison(len(arrivals), len(points), uploads, difference, _explain_difference(live, replay))
 
 
 def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequence[Mapping[Any, Any]]) -> str:

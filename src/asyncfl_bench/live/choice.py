@@ -10,7 +10,7 @@ from ..errors import ConfigError, check
 from ..ranges import CheckedSettings, absent, at_least, greater_than
 from ..simulation.availability import Always
 from ..simulation.delay import Delay
-from ..simulation.recorded import NEVER, Record
+from ..simulation.recorded import NEVER, ArrivalRecord
 from ..types import Work
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class MeasuredDelay(Delay):
 class MeasuredAvailability(Always):
     """Whether an upload arrives is known when its work ends. record: of the run so far, set by its server"""
 
-    record = Record()
+    record = ArrivalRecord()
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
         return self.record.has_left(client, time)

@@ -23,7 +23,7 @@ from ..errors import BenchError, locating_user_errors
 from ..types import Work
 from .choice import ProcessesConfig
 from .messages import VECTORS, pack, unpack
-from .replies import Vectors
+from .replies import WorkVectors
 from .transport import ThreadedTransport, read_reply
 from .work import compute_reply, end_with_parent
 
@@ -88,7 +88,7 @@ class LocalProcesses(ThreadedTransport):
         for place in self._places:
             place.thread.start()
 
-    def send(self, work: Work, vectors: Vectors) -> None:
+    def send(self, work: Work, vectors: WorkVectors) -> None:
         self._place_of(work.client).add(work, vectors)
 
     def forget(self, work: Work) -> None:
@@ -119,7 +119,7 @@ class _Place:
         self.clients, self.here = list(clients), False
         self.thread = threading.Thread(target=self._run, name=f"afl-clients-{clients[0]}", daemon=True)
         self._transport = transport
-        self._work: deque[tuple[Work, Vectors]] = deque()
+        self._work: deque[tuple[Work, WorkVectors]] = deque()
         self._ready = threading.Condition()
         self._in_hand: Work | None = None
         self._process: Any = None
@@ -127,7 +127,7 @@ class _Place:
 
     # -- the server's thread -----------------------------------------------------------------------------------------
 
-    def add(self, work: Work, vectors: Vectors) -> None:
+    def add(self, work: Work, vectors: WorkVectors) -> None:
         with self._ready:
             self._work.append((work, vectors))
             self._ready.notify()
@@ -240,7 +240,7 @@ class _Place:
         finally:
             timer.cancel()
 
-    def _next_work(self) -> tuple[Work, Vectors] | None:
+    def _next_work(self) -> tuple[Work, WorkVectors] | None:
         while not self._is_over:
             with self._ready:
                 if self._work and self._transport.is_open:

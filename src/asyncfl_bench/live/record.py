@@ -9,11 +9,11 @@ from typing import Any
 
 from ..errors import BenchError
 from ..files import atomic_write, open_own, open_regular
-from ..simulation.recorded import COLUMNS, NAME, Record
+from ..simulation.recorded import COLUMNS, NAME, ArrivalRecord
 from ..stateful import Stateful
 from ..types import Work
 from .clock import GRAIN
-from .replies import Reply
+from .replies import ClientReply
 
 
 class RecordFile(Stateful):
@@ -26,11 +26,11 @@ class RecordFile(Stateful):
 
     def __init__(self, directory: Path):
         self.rows = 0
-        self.record = Record()
+        self.record = ArrivalRecord()
         self._path = directory / NAME
         self._file: Any = None
 
-    def write(self, work: Work, reply: Reply) -> None:
+    def write(self, work: Work, reply: ClientReply) -> None:
         """Write how work ended that is due now. Raises BenchError where earlier rows are gone."""
         file = self._open() if self._file is None else self._file
         if reply.left:

@@ -20,11 +20,11 @@ from ..types import Work
 
 LONGEST_TEXT = 300  # characters of what a client says
 POLL = 0.2  # s between two looks at whether the run is to stop
-Vectors = Sequence[np.ndarray | None]
+WorkVectors = Sequence[np.ndarray | None]
 
 
 @dataclass
-class Reply:
+class ClientReply:
     """An unchecked reply of a client.
 
     clients   clients of the process that sent it
@@ -63,10 +63,10 @@ class Transport(Protocol):
         """Waits until all clients are here, or ``stop`` holds a signal. BenchError if they do not come. A transport
         that cannot continue adds a signal to ``stop``: then the run saves itself and ends."""
 
-    def send(self, work: Work, vectors: Vectors) -> None:
+    def send(self, work: Work, vectors: WorkVectors) -> None:
         """Hands work to its client, behind the work that the client has."""
 
-    def receive(self, seconds: float) -> list[Reply]:
+    def receive(self, seconds: float) -> list[ClientReply]:
         """Replies that came, at the latest after ``seconds``."""
         ...
 
@@ -108,7 +108,7 @@ class Inbox:
         report: Callable[[str], None],
     ):
         self.transport, self.refusals, self.losses = transport, Counter[str](), Counter[str]()
-        self.vectors: Callable[[Work], Vectors]
+        self.vectors: Callable[[Work], WorkVectors]
         self.on_wait: Callable[[], None] = lambda: None
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
@@ -117,7 +117,7 @@ class Inbox:
         self._free_at: dict[int, float] = {}  # by client, when its latest reply came
         self._here_since = 0.0  # all clients
         self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
-        self._came: dict[int, Reply] = {}  # checked and not used yet
+        self._came: dict[int, ClientReply] = {}  # checked and not used yet
         self._order: deque[int] = deque()  # of these the ones that have not been stamped
         self._highest = -1
         self._strikes: Counter[int] = Counter()  # of each client, since its latest upload
@@ -139,7 +139,7 @@ class Inbox:
         elif self._came.pop(work.sequence, None) is not None and work.sequence in self._order:
             self._order.remove(work.sequence)
 
-    def take(self, work: Work) -> Reply:
+    def take(self, work: Work) -> ClientReply:
         """The upload of this work. Waits for it in a first round, in which a loss is asked for again."""
         while True:
             while work.sequence not in self._came:
@@ -156,7 +156,7 @@ class Inbox:
 
     # -- the timeline's side -----------------------------------------------------------------------------------------
 
-    def next_reply(self, seconds_left: Callable[[], float]) -> Reply | None:
+    def next_reply(self, seconds_left: Callable[[], float]) -> ClientReply | None:
         """The next reply, of an upload or a loss; None when no time is left. Raises Stopped, and BenchError if a client
         is out that may not leave."""
         while not self._order:
@@ -195,7 +195,7 @@ class Inbox:
             self._receive(reply)
         return bool(replies)
 
-    def _receive(self, reply: Reply) -> None:
+    def _receive(self, reply: ClientReply) -> None:
         if self._cancelled.get(reply.sequence) in reply.clients:
             self._free_at[self._cancelled.pop(reply.sequence)] = reply.came
             return
@@ -213,13 +213,13 @@ class Inbox:
             self._strikes[work.client] = 0
             self._accept(reply)
 
-    def _describe_false_number(self, reply: Reply, work: Work | None) -> str:
+    def _describe_false_number(self, reply: ClientReply, work: Work | None) -> str:
         number = f"number {reply.sequence}"
         if work is not None:
             return f"claims {number}, which is client {work.client}'s"
         return f"repeats {number}" if 0 <= reply.sequence <= self._highest else f"claims {number}, which no work has"
 
-    def _describe_fault(self, reply: Reply) -> str:
+    def _describe_fault(self, reply: ClientReply) -> str:
         """What is wrong with an upload of known work; an empty string if nothing is."""
         if reply.identity != self._identity:
             return f"belongs to run {reply.identity or 'none'}, not to {self._identity}"
@@ -235,14 +235,14 @@ class Inbox:
                 return f"{name} with numbers that are not finite"
         return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"
 
-    def _refuse(self, reply: Reply, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
+    def _refuse(self, reply: ClientReply, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
         """Count and report a refusal. lost: work that has ended with it"""
         self.refusals[why] += 1
         named = f"client {clients[0]}" if len(clients) == 1 else f"a process of clients {', '.join(map(str, clients))}"
         self._report(f"{named}: refused: {why}")
         self._strike(reply, clients, why, lost)
 
-    def _strike(self, reply: Reply, clients: Sequence[int], why: str, lost: Work | None) -> None:
+    def _strike(self, reply: ClientReply, clients: Sequence[int], why: str, lost: Work | None) -> None:
         """Count it against the clients. Work that is ``lost`` has ended, and all work of a client that is out."""
         ended = {} if lost is None else {lost.sequence: lost}
         for client in clients:
@@ -256,9 +256,9 @@ class Inbox:
                 self.transport.dismiss(work.client)
             if work is not lost:
                 self._cancelled[work.sequence] = work.client
-            self._accept(Reply([work.client], work.sequence, problem=why, came=reply.came, left=left))
+            self._accept(ClientReply([work.client], work.sequence, problem=why, came=reply.came, left=left))
 
-    def _accept(self, reply: Reply) -> None:
+    def _accept(self, reply: ClientReply) -> None:
         client = self._open.pop(reply.sequence).client
         began = max(self._sent_at.pop(reply.sequence), self._free_at.get(client, self._here_since))
         reply.seconds = reply.came - began
@@ -278,7 +278,7 @@ class Inbox:
         def tensor(array: np.ndarray | None) -> Any:
             return None if array is None else torch.from_numpy(np.array(array))
 
-        def saved(reply: Reply) -> dict[str, Any]:
+        def saved(reply: ClientReply) -> dict[str, Any]:
             tensors = {name: tensor(getattr(reply, name)) for name in ("vector_d", "outputs_uc")}
             state = vars(reply) | {"clients": list(reply.clients)} | tensors
             del state["came"]  # a moment of this process
@@ -297,7 +297,7 @@ class Inbox:
         for saved in state["came"]:
             tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
             arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
-            self._came[saved["sequence"]] = Reply(**saved | arrays)
+            self._came[saved["sequence"]] = ClientReply(**saved | arrays)
         self._order.extend(state["order"])
         self.refusals.update(state["refusals"])
         self.losses.update(state["losses"])

@@ -14,7 +14,7 @@ from ..clients.queue import ComputedUpload, WorkQueue
 from ..clients.versions import Blocks, ClientVectors
 from ..config import Settings
 from ..files import say
-from ..simulation.recorded import LateLosses, Record
+from ..simulation.recorded import ArrivalRecord, LateLosses
 from ..stateful import Stateful
 from ..tracking.rundir import UPLOADS_NAME
 from ..types import Work
@@ -185,7 +185,7 @@ class LiveServer:
         self.queue = LiveQueue(self._inbox, computer, memories, needs.base, self._file, self._uploads)
 
     @property
-    def record(self) -> Record:
+    def record(self) -> ArrivalRecord:
         return self._file.record
 
     def build_timeline(self) -> LiveTimeline:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from ..errors import BenchError, list_some
 from ..types import Work
 from .messages import unpack
-from .replies import Reply, Transport
+from .replies import ClientReply, Transport
 
 SECONDS_BETWEEN_LINES = 5.0
 
@@ -26,7 +26,7 @@ class ThreadedTransport(Transport, ABC):
     """
 
     def __init__(self, n_clients: int, clients_wait: float, report: Callable[[str], None]):
-        self.replies: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        self.replies: queue.SimpleQueue[ClientReply] = queue.SimpleQueue()
         self.changed = threading.Condition()
         self.closed, self.is_open, self.report = False, False, report
         self.failure = self.refusal = ""
@@ -65,26 +65,26 @@ class ThreadedTransport(Transport, ABC):
             self.is_open = True
             self.report(f"{self._n} of {self._n} clients are here")
 
-    def receive(self, seconds: float) -> list[Reply]:
+    def receive(self, seconds: float) -> list[ClientReply]:
         try:
             return [self.replies.get(timeout=seconds)]
         except queue.Empty:
             return []
 
     def put_loss(self, clients: Sequence[int], work: Work, problem: str) -> None:
-        self.replies.put(Reply(clients, work.sequence, problem=problem))
+        self.replies.put(ClientReply(clients, work.sequence, problem=problem))
 
     def status(self) -> str:
         here = len(self.clients_here())
         return f"{here} here" + (f", {self._n - here} away" if here < self._n else "")
 
 
-def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> Reply:
+def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> ClientReply:
     """What clients sent, as the answer to work of that number where it says none."""
     try:
         facts, arrays = unpack(content)
         number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
-        return Reply(
+        return ClientReply(
             clients,
             number if isinstance(number, int) and abs(number) < 2**63 else -1,
             str(facts.get("identity", "")),
@@ -94,4 +94,4 @@ def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> Reply:
             str(facts.get("problem", "")),
         )
     except ValueError as error:
-        return Reply(clients, sequence, problem=str(error))
+        return ClientReply(clients, sequence, problem=str(error))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..clients.queue import Start
     from ..clients.versions import Blocks
     from ..types import Work
-    from .replies import Reply
+    from .replies import ClientReply
 
 
 def row_type(d: int, shape_uc: tuple[int, int] | None) -> np.dtype:
@@ -55,7 +55,7 @@ class UploadFile(Stateful):
         """For summary.json: what a replay must find."""
         return {"kept_bytes": self.bytes}
 
-    def write(self, work: Work, reply: Reply) -> None:
+    def write(self, work: Work, reply: ClientReply) -> None:
         """Write an upload that the server uses now. Raises BenchError where earlier ones are gone."""
         row = self._row
         row["client"], row["cycle"], row["loss"], row["vector_d"] = work.client, work.cycle, reply.loss, reply.vector_d
@@ -132,7 +132,7 @@ class UploadSource:
         self._real.close()
 
 
-class KeptUploads(UploadSource):
+class StoredUploads(UploadSource):
     """Hands over the uploads in a file. Raises InputError for another file than that of a live run of this model."""
 
     def __init__(self, path: str, real: SequentialComputer, d: int, shape_uc: tuple[int, int] | None):

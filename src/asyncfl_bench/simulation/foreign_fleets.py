@@ -21,8 +21,8 @@ from ..errors import ConfigError, InputError, first_line, list_some
 from ..files import LARGEST_FILE, atomic_write, expand_home, open_regular, parse_json, spreadsheet_cell
 from .phones import COLUMNS
 
-Interval = tuple[float, float]
-Rows = dict[str, Sequence[tuple[float, ...]]]  # of each client
+Session = tuple[float, float]
+Traces = dict[str, Sequence[tuple[float, ...]]]  # of each client
 
 ALLOWED = "must be client_device_capacity or client_behave_trace of FedScale, or state_traces.json of FLASH"
 _DAY = 86400
@@ -135,18 +135,18 @@ def _shorten(value: Any) -> str:
         return f"a {type(value).__name__}"
 
 
-def _convert_capacity(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
+def _convert_capacity(path: Path, devices: dict[str, dict]) -> tuple[Traces, float | None]:
     """Return the speeds of clients, from milliseconds of inference per sample and kbit/s in both directions."""
-    rows: Rows = {}
+    rows: Traces = {}
     for client, device in devices.items():
         inference, kbits = (_number(path, client, device, key, above=0) for key in ("computation", "communication"))
         rows[client] = [(inference * _TRAINING / 1000, kbits * _BYTES, kbits * _BYTES)]
     return rows, None
 
 
-def _convert_sessions(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
+def _convert_sessions(path: Path, devices: dict[str, dict]) -> tuple[Traces, float | None]:
     """Return the sessions of clients and the longest finish_time, after which the file repeats for all clients."""
-    rows: Rows = {}
+    rows: Traces = {}
     period = 0.0
     for client, device in devices.items():
         end = _number(path, client, device, "finish_time", above=0)
@@ -159,12 +159,12 @@ def _convert_sessions(path: Path, devices: dict[str, dict]) -> tuple[Rows, float
     return rows, period
 
 
-def _convert_messages(path: Path, devices: dict[str, dict]) -> tuple[Rows, float | None]:
+def _convert_messages(path: Path, devices: dict[str, dict]) -> tuple[Traces, float | None]:
     """Return the sessions of clients that charge, are locked and have Wi-Fi, and the length of the trace in whole days.
 
     Time 0 is midnight before the first message of all clients.
     """
-    found: dict[str, list[Interval]] = {}
+    found: dict[str, list[Session]] = {}
     first, last = float("inf"), 0.0
     for client, device in devices.items():
         if not isinstance(device.get("messages"), str):
@@ -176,13 +176,13 @@ def _convert_messages(path: Path, devices: dict[str, dict]) -> tuple[Rows, float
             continue
         first, last = min(first, *moments), max(last, *moments)
     origin = first // _DAY * _DAY
-    rows: Rows = {
+    rows: Traces = {
         client: [(begin - origin, end - origin) for begin, end in sessions] for client, sessions in found.items()
     }
     return rows, -(-(last - origin) // _DAY) * _DAY  # whole days
 
 
-def _ready_sessions(messages: str) -> tuple[Interval, list[Interval]]:
+def _ready_sessions(messages: str) -> tuple[Session, list[Session]]:
     """Return the time of the first and the last message, and the intervals of readiness, in seconds since 1970.
 
     Raises ValueError for a message that cannot be read.
@@ -218,9 +218,9 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _join(sessions: Iterable[Interval]) -> list[Interval]:
+def _join(sessions: Iterable[Session]) -> list[Session]:
     """Return the sessions in order; empty ones are dropped and overlapping ones become one."""
-    joined: list[Interval] = []
+    joined: list[Session] = []
     for begin, end in sorted(one for one in sessions if one[0] < one[1]):
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
@@ -253,7 +253,7 @@ def _to_float(value: Any) -> float:
         return math.nan
 
 
-_KINDS: tuple[tuple[set[str], tuple[str, ...], Callable[[Path, dict[str, dict]], tuple[Rows, float | None]]], ...] = (
+_KINDS: tuple[tuple[set[str], tuple[str, ...], Callable[[Path, dict[str, dict]], tuple[Traces, float | None]]], ...] = (
     ({"computation", "communication"}, COLUMNS, _convert_capacity),
     ({"active", "inactive", "finish_time"}, ("online", "offline"), _convert_sessions),
     ({"messages"}, ("online", "offline"), _convert_messages),

@@ -29,7 +29,7 @@ NEVER = 2.0**33  # s: later than any moment of a record
 
 
 @dataclass
-class Record:
+class ArrivalRecord:
     """
     ends     (client, cycle) -> (moment of the end, whether the upload arrived)
     left_at  client -> moment from which it gets no more work
@@ -42,9 +42,9 @@ class Record:
         return time >= self.left_at.get(client, math.inf)
 
 
-def read_record(path: str | Path, n: int) -> Record:
+def read_record(path: str | Path, n: int) -> ArrivalRecord:
     """Read an arrivals.csv of n clients. Raises InputError with the line of what is wrong."""
-    record, file = Record(), expand_home(path, "path")
+    record, file = ArrivalRecord(), expand_home(path, "path")
     try:
         with open_regular(file, "r", LARGEST_FILE, newline="", encoding="utf-8") as lines:
             rows = csv.DictReader(lines)
@@ -95,7 +95,7 @@ class RecordedDelay(Delay):
 
     Config = RecordedDelayConfig
     config: RecordedDelayConfig
-    record = Record()
+    record = ArrivalRecord()
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         super().start(clients, streams, footprint)
@@ -128,7 +128,7 @@ class RecordedAvailability(Always):
     Config = RecordedAvailabilityConfig
     config: RecordedAvailabilityConfig
     loses_work = True  # rules that wait for all clients are allowed: a live run ends when one of these leaves
-    record = Record()
+    record = ArrivalRecord()
     now = 0.0
 
     def start(self, n: int, streams: Streams) -> None:

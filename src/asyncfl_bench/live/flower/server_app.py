@@ -23,7 +23,7 @@ GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, Erro
 
 
 class FlowerGrid:
-    """See transport.Grid."""
+    """See transport.FlowerGrid."""
 
     def __init__(self, grid: flwr.serverapp.Grid):
         self._grid = grid

@@ -19,7 +19,7 @@ from ...errors import ConfigError
 from ...types import Work
 from ..choice import RealConfig
 from ..messages import VECTORS, pack, unpack, versions
-from ..replies import Vectors, foreign_text
+from ..replies import WorkVectors, foreign_text
 from ..transport import ThreadedTransport, read_reply
 
 LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between looks at all nodes, between pulls, and before a node is asked again
@@ -34,7 +34,7 @@ class NodeReply:
     gone: bool = False
 
 
-class Grid(Protocol):
+class FlowerGrid(Protocol):
     """What is used of Flower's Grid. Any call may take minutes."""
 
     def nodes(self) -> set[int]:
@@ -50,10 +50,10 @@ class Grid(Protocol):
         ...
 
 
-connected: list[Grid] = []  # filled by the ServerApp, of which a process runs one
+connected: list[FlowerGrid] = []  # filled by the ServerApp, of which a process runs one
 
 
-def current_grid() -> Grid:
+def current_grid() -> FlowerGrid:
     """Return the grid of the app that this process runs. Raises ConfigError where there is none."""
     if not connected:
         how = "runs as a Flower app: afl-run --live-app FOLDER algorithm=ca2fl writes one and says how to start it"
@@ -73,7 +73,7 @@ class _Client:
 
     number: int
     node: _Node | None = None
-    queue: deque[tuple[Work, Vectors]] = field(default_factory=deque)
+    queue: deque[tuple[Work, WorkVectors]] = field(default_factory=deque)
     in_hand: Work | None = None
     since: float = 0.0
 
@@ -92,7 +92,7 @@ class FlowerTransport(ThreadedTransport):
     def __init__(
         self,
         config: RealConfig,
-        grid: Grid,
+        grid: FlowerGrid,
         run: dict[str, Any],
         *,
         n_clients: int,
@@ -114,7 +114,7 @@ class FlowerTransport(ThreadedTransport):
     def clients_here(self) -> set[int]:
         return {client.number for client in self.clients if client.is_here}
 
-    def send(self, work: Work, vectors: Vectors) -> None:
+    def send(self, work: Work, vectors: WorkVectors) -> None:
         client = self.clients[work.client]
         with self.changed:
             if not client.queue and client.in_hand is None:
@@ -175,7 +175,7 @@ class FlowerTransport(ThreadedTransport):
             self.put_loss([client.number], client.in_hand, problem)
             client.in_hand, client.since = None, time.monotonic()
 
-    def next_work(self, node: _Node) -> tuple[_Client, Work, Vectors] | None:
+    def next_work(self, node: _Node) -> tuple[_Client, Work, WorkVectors] | None:
         """Return the oldest waiting work of the node's clients and mark it as sent; None if the node is gone."""
         with self.changed:
             while not self.closed and node.lives:
@@ -285,7 +285,7 @@ class _Node:
         if others:
             transport.report(f"node {self.number}: waits, as another node has client {', '.join(others)}")
 
-    def _exchange(self, client: _Client, work: Work, vectors: Vectors) -> None:
+    def _exchange(self, client: _Client, work: Work, vectors: WorkVectors) -> None:
         content = pack(self._transport.run | {"work": asdict(work)}, **dict(zip(VECTORS, vectors, strict=True)))
         answer = self._ask("train", content, lambda: client.in_hand is work)
         if answer is not None:
