@@ -13,7 +13,7 @@ from asyncfl_bench.config.choices import options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
-from asyncfl_bench.experiment.memory import Needs
+from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.models import activations
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.randomness import Streams
@@ -48,7 +48,7 @@ def vectors_of(built):
 def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
     built = build_run(settings)
-    assert vectors_of(built) == Needs(floats * D * 4)  # 7: model, at first, last logged, gradient, 3 uploads
+    assert vectors_of(built) == MemoryNeeds(floats * D * 4)  # 7: model, at first, last logged, gradient, 3 uploads
     assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in built.describe(settings)
     built.executor.close()
 
@@ -57,7 +57,7 @@ def test_what_models_said_of_the_servers_samples_is_counted():
     words = ["algorithm=fedbuff", "distillation=fedecho", "unlabelled.samples=5", *ONE_BY_ONE]
     built = build_run(compose(words))
     reports = 5 * 10 * (100 + 3)  # of every client, and with each upload
-    assert vectors_of(built) == Needs(4 * (D * (1 + 5 + 100 + 7) + reports))
+    assert vectors_of(built) == MemoryNeeds(4 * (D * (1 + 5 + 100 + 7) + reports))
     built.executor.close()
 
 
@@ -84,7 +84,7 @@ CUT = ["scale=smoke", "model.hidden=[16]", "client.batch_size=8", "concurrency=5
 )
 def test_what_a_server_keeps_of_messages_is_counted_by_its_buffer(words, vectors, numbers):
     built = build_run(compose([*CUT, *words]))
-    assert vectors_of(built) == Needs(4 * ((vectors + 4) * (ONE + OTHER) + UNDER_WAY + numbers))
+    assert vectors_of(built) == MemoryNeeds(4 * ((vectors + 4) * (ONE + OTHER) + UNDER_WAY + numbers))
     built.executor.close()
 
 

@@ -41,8 +41,8 @@ from .settings import (
     PARTS,
     TRACKING,
     CheckpointConfig,
+    Component,
     EvaluationConfig,
-    Part,
     RootConfig,
     Settings,
 )
@@ -131,7 +131,7 @@ def _section(tree: dict, name: str, dotted: str = "") -> dict:
     return section
 
 
-def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
+def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Component]:
     """Return the part of each group. Raises ConfigError."""
     try:
         return {name: _build_part(tree.get(name), name, choices.get(name)) for name in PARTS}
@@ -143,7 +143,7 @@ def _build_parts(tree: dict, choices: dict[str, str]) -> dict[str, Part]:
         raise
 
 
-def _build_part(node: Any, group: str, choice: str | None) -> Part:
+def _build_part(node: Any, group: str, choice: str | None) -> Component:
     """Return the class and the checked settings of one section. Raises ConfigError."""
     if not isinstance(node, dict):
         raise ConfigError(group, node, f"must be one of the choices that afl-run --help {group} lists")
@@ -151,7 +151,7 @@ def _build_part(node: Any, group: str, choice: str | None) -> Part:
         raise ConfigError(group, choice, "its yaml names no class; write the line _target_: MODULE.CLASS into it")
     target = part_class(f"{group}._target_", str(node["_target_"]))
     values = {k: v for k, v in node.items() if k != "_target_"}
-    return Part(target, _to_dataclass(target.Config, values, group))
+    return Component(target, _to_dataclass(target.Config, values, group))
 
 
 def listed_sections(tree: dict[str, Any], *groups: str) -> dict[str, Any]:
@@ -164,13 +164,13 @@ def listed_sections(tree: dict[str, Any], *groups: str) -> dict[str, Any]:
     return {f"{group}.{name}": section for group in groups for name, section in (tree.get(group) or {}).items()}
 
 
-def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Part]:
+def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Component]:
     """Return the chosen parts of a group by name. Raises ConfigError."""
     sections = listed_sections(tree, group).items()
     return {(name := key.partition(".")[2]): _build_part(section, key, name) for key, section in sections}
 
 
-def _build_trackers(tree: dict[str, Any]) -> dict[str, Part]:
+def _build_trackers(tree: dict[str, Any]) -> dict[str, Component]:
     """Return the chosen trackers by name. Raises ConfigError, also for a package that is not installed."""
     trackers = _build_listed(tree, TRACKING)
     for name, part in trackers.items():
@@ -269,7 +269,7 @@ def _check_paths(settings: Settings) -> None:
             return
 
 
-def _part_tree(part: Part) -> dict:
+def _part_tree(part: Component) -> dict:
     """Return the section of config.yaml for a part."""
     return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
 

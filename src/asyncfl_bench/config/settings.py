@@ -153,7 +153,7 @@ class RootConfig(CheckedSettings):
 
 
 @dataclass
-class Part:
+class Component:
     """A class named by a yaml and its checked settings."""
 
     target: type[Any]
@@ -179,7 +179,7 @@ class Settings:
     budget: Any
     evaluation: EvaluationConfig
     checkpoint: CheckpointConfig
-    parts: dict[str, Part]
+    parts: dict[str, Component]
     choices: dict[str, str]
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
     place: Path | None = None  # a run directory named by hand, instead of one under output_dir
@@ -194,8 +194,8 @@ class Settings:
     command: str | None = None  # that makes the run; None: a Python program does, or an archive is repeated
 
     # by the name of the choice
-    trackers: dict[str, Part] = field(default_factory=dict)
-    observers: dict[str, Part] = field(default_factory=dict)
+    trackers: dict[str, Component] = field(default_factory=dict)
+    observers: dict[str, Component] = field(default_factory=dict)
 
     @property
     def needs(self) -> Needs:

@@ -12,7 +12,7 @@ import numpy as np
 from ..randomness import Streams
 from .archive import build_cached
 from .base import DATA_DIRECTORY, Data, DataSet, Scale, channels_first
-from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
+from .pool import PoolConfig, PoolPart, join_parts, read_pool, split_pool
 
 CLASSES = 62  # digits, upper-case letters, lower-case letters, in this order
 SIDE = 28  # pixels
@@ -88,7 +88,7 @@ def _find_odd_image(x: list) -> str:
     return f"{len(x)} images"
 
 
-def _from_hub(columns: dict[str, Any]) -> Part:
+def _from_hub(columns: dict[str, Any]) -> PoolPart:
     images = np.stack([np.asarray(image) for image in columns["image"]])
     if images.dtype != np.uint8 or images.shape[1:] != (SIDE, SIDE):
         raise ValueError(f"images must be uint8 of {SIDE}x{SIDE} pixels, found {images.dtype} of {images.shape[1:]}")

@@ -20,7 +20,7 @@ from .archive import file_version, load_cached, read_npz
 from .base import DataError, check_labels, samples_by_client, train_count
 
 # the client of each sample, x (M, ...) uint8 and y (M,)
-Part = tuple[Iterable[str], np.ndarray, np.ndarray]
+PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]
 
 
 @dataclass
@@ -49,7 +49,7 @@ class Pool:
     source: str
 
 
-def join_parts(parts: Iterable[Part], source: str, looked_at: object = None) -> dict[str, np.ndarray]:
+def join_parts(parts: Iterable[PoolPart], source: str, looked_at: object = None) -> dict[str, np.ndarray]:
     """Join ``parts`` into the arrays of a pool. Raises DataError, which names ``looked_at``, if there are no samples.
 
     A client's id is its name's position among all sorted names. The same names give the same ids from any source and in

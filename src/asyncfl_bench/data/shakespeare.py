@@ -19,7 +19,7 @@ import numpy as np
 from ..randomness import Streams
 from .archive import build_cached
 from .base import DATA_DIRECTORY, Data, DataError, DataSet, describe_unreadable_text
-from .pool import Part, PoolConfig, join_parts, read_pool, split_pool
+from .pool import PoolConfig, PoolPart, join_parts, read_pool, split_pool
 
 CONTEXT = 80
 # LEAF's 80 characters in the order of their codes; a character's place is its token id
@@ -108,7 +108,7 @@ def _strip_accents(character: str) -> str:
     return base if base.isascii() else " "
 
 
-def speech_parts(path: Path) -> Iterator[Part]:
+def speech_parts(path: Path) -> Iterator[PoolPart]:
     """A part for each role with more than 80 characters. DataError with the number of a line that is not a speech."""
     spelled = str.maketrans({"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "—": "--", "…": "..."})
     spoken: dict[str, list[str]] = {}
@@ -144,5 +144,5 @@ def _from_strings(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:
     return encode_text("".join(x)).reshape(-1, CONTEXT), encode_text("".join(y))
 
 
-def _from_hub(columns: dict[str, Any]) -> Part:
+def _from_hub(columns: dict[str, Any]) -> PoolPart:
     return columns["character_id"], *_from_strings(columns["x"], columns["y"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from .archive import write_once
 from .base import DataError, MissingData
-from .pool import Part
+from .pool import PoolPart
 
 ROWS = 1000  # of a repository, converted in one go
 # of CIFAR-10 and CINIC-10, in the order of their labels
@@ -35,7 +35,7 @@ def leaf_files(folder: Path) -> list[Path]:
     return split or [path for path in found if path.name.startswith("all_data")] or found
 
 
-def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarray, np.ndarray]]) -> Iterator[Part]:
+def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarray, np.ndarray]]) -> Iterator[PoolPart]:
     """A part for each user in each file: `user_data: {USER: {x: [...], y: [...]}}`.
 
     convert  turns a user's lists into arrays, raising ValueError, which says what it allows and what it found
@@ -106,8 +106,8 @@ def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def hub_parts(
-    repository: str, convert: Callable[[dict[str, Any]], Part], data_dir: Path, ways_out: str, download: bool
-) -> Iterator[Part]:
+    repository: str, convert: Callable[[dict[str, Any]], PoolPart], data_dir: Path, ways_out: str, download: bool
+) -> Iterator[PoolPart]:
     """Parts of the split `train` of a repository on Hugging Face, which is downloaded into ``data_dir``/huggingface.
 
     convert  turns a dictionary of columns, each a list, into a part

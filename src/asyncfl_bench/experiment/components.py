@@ -46,7 +46,7 @@ class Components:
     rule: ServerRule
     executor: WorkQueue | SplitExecutor
     executor_kind: str
-    needs: memory.Needs
+    needs: memory.MemoryNeeds
     simulation: Simulation
     diagnostics: Diagnostics
     stop: Stop

@@ -38,7 +38,7 @@ DRY_RUN_FROM = 2**26  # bytes of model versions that a dry run counts; below, gu
 
 
 @dataclass(frozen=True)
-class Needs:
+class MemoryNeeds:
     """Bytes in each place. With the device `cpu` the host's are the same memory as the device's.
 
     device, host, disk  of vectors;  activations  of mini-batches, on the device
@@ -91,14 +91,14 @@ class Vectors:
     averaged: int = 0
     activations: int = 0
 
-    def needs(self, n: int, cache: CacheConfig | None = None) -> Needs:
+    def needs(self, n: int, cache: CacheConfig | None = None) -> MemoryNeeds:
         """For n clients, with another cache if one is given."""
         versions = min(self.versions, n) * (1 + self.along)
         near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing + self.averaged)
         near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)
         cache = cache or self.cache
         if cache is None:
-            return Needs(near, activations=self.activations)
+            return MemoryNeeds(near, activations=self.activations)
         kept = {"fp32": 4, "bf16": 2, "int8": 1}[cache.precision] * n * self.d
         if self.on_clients:
             near += 4 * FLOAT * self.d  # the change and a workspace, in double precision
@@ -107,9 +107,9 @@ class Vectors:
         if cache.precision == "int8":
             near += FLOAT * n * self.tensors
         if cache.place == "device":
-            return Needs(near + kept, activations=self.activations)
+            return MemoryNeeds(near + kept, activations=self.activations)
         near += kept // n  # the row looked at
-        return Needs(near, activations=self.activations, **{cache.place: kept})
+        return MemoryNeeds(near, activations=self.activations, **{cache.place: kept})
 
 
 def count_vectors(
@@ -196,7 +196,7 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
 
-def checkpoint_needs(most: Vectors, n: int) -> Needs:
+def checkpoint_needs(most: Vectors, n: int) -> MemoryNeeds:
     """Return the bytes of the model vectors in a checkpoint, at most. most: vectors of the run."""
     return dataclasses.replace(most, uploads=1, computing=1).needs(n)
 
@@ -261,7 +261,7 @@ def refuse_if_disk_too_small(settings: Settings, d: int, outputs: int = 0) -> No
         raise ConfigError("live.keep_uploads", True, f"{takes}; set it to false or choose a smaller budget")
 
 
-def is_too_large(needs: Needs, device: str, folder: Path) -> bool:
+def is_too_large(needs: MemoryNeeds, device: str, folder: Path) -> bool:
     """Return True if less memory is free than needed."""
     return bool(_missing_memory(needs, _free_memory(folder, device)))
 
@@ -274,7 +274,7 @@ def _free_memory(folder: Path, device: str) -> dict[str, tuple[str, int | None]]
     return free
 
 
-def _missing_memory(needs: Needs, free: dict[str, tuple[str, int | None]]) -> list[str]:
+def _missing_memory(needs: MemoryNeeds, free: dict[str, tuple[str, int | None]]) -> list[str]:
     """Return a text for each place with less memory than needed."""
     sizes = {"device": needs.device + needs.activations, "host": needs.host, "disk": needs.disk}
     if "host" not in free:  # the device's memory is the host's

@@ -47,7 +47,7 @@ class Found:
     size: Size | None = None
     samples: int = 0
     classes: int = 0
-    state: memory.Needs | None = None
+    state: memory.MemoryNeeds | None = None
     cost: str | None = None
     download: bool = False
 

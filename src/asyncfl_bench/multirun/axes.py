@@ -16,7 +16,7 @@ from ..config.overrides import Override, parse_override
 from ..config.settings import SEARCH_SPACE
 from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, check, describe_place, format_value
-from .grid import Grid, combine
+from .grid import OverrideGrid, combine
 from .launchers import check_launcher, check_sweeper
 from .search import SHORT, Search, draw_grids
 
@@ -27,10 +27,10 @@ MOST_DECLARED = 4  # settings of a rule's space: more need more trials
 class SearchedGrid:
     """A grid, and the search that draws from its ranges."""
 
-    grid: Grid
+    grid: OverrideGrid
     search: Search
 
-    def draw(self) -> list[Grid]:
+    def draw(self) -> list[OverrideGrid]:
         """Return one grid per trial. Raises ConfigError."""
         return draw_grids(self.grid, self.search)
 
@@ -62,7 +62,7 @@ def searched_grids(overrides: list[str], shared: Compositions | None = None) -> 
     return found
 
 
-def sweep_grids(overrides: list[str]) -> list[Grid]:
+def sweep_grids(overrides: list[str]) -> list[OverrideGrid]:
     """The grids of a multirun as the first choices of its axes name them, overridden by ``overrides``.
 
     ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
@@ -143,19 +143,19 @@ def _axes_of(config: Any) -> dict[str, Any]:
     return {key: OmegaConf.to_container(sweeper[key]) for key in ("params", "grids", "search") if sweeper.get(key)}
 
 
-def _split_by_choices(grid: Grid, shared: Compositions) -> Iterator[Grid]:
+def _split_by_choices(grid: OverrideGrid, shared: Compositions) -> Iterator[OverrideGrid]:
     """Yield the parts of a grid that have one value for each key that chooses files."""
     chosen = _choices(grid, shared)
     for values in itertools.product(*chosen.values()):
         yield grid | {key: [value] for key, value in zip(chosen, values, strict=True)}
 
 
-def _choices(grid: Grid, shared: Compositions) -> Grid:
+def _choices(grid: OverrideGrid, shared: Compositions) -> OverrideGrid:
     """Return the axes of a grid that choose files."""
     return {key: of for key, of in grid.items() if shared.chooses_files(parse_override(f"{key}={of[0]}"))}
 
 
-def _composed_axes(grid: Grid, overrides: Sequence[str], shared: Compositions) -> dict[str, Any] | None:
+def _composed_axes(grid: OverrideGrid, overrides: Sequence[str], shared: Compositions) -> dict[str, Any] | None:
     """Return the axes that the files of one combination of choices name; None if it cannot be composed."""
     of_hydra = [text for text in overrides if parse_override(text).is_for_hydra]
     words = [*of_hydra, *(f"{key}={values[0]}" for key, values in _choices(grid, shared).items())]
@@ -165,7 +165,7 @@ def _composed_axes(grid: Grid, overrides: Sequence[str], shared: Compositions) -
         return None
 
 
-def drawn_grids(overrides: list[str]) -> list[Grid]:
+def drawn_grids(overrides: list[str]) -> list[OverrideGrid]:
     """The grids of a multirun with the values that its searches draw instead of ranges. Raises ConfigError."""
     return [drawn for one in searched_grids(overrides) for drawn in one.draw()]
 

@@ -26,7 +26,7 @@ from ..tracking.records import MEASURED
 from . import pending
 from .asked import AskedRuns, settings_of
 from .axes import chosen_config
-from .estimate import Measure, RunCost, estimate_cost, estimate_runs, past_runs
+from .estimate import RunCost, RunTimer, estimate_cost, estimate_runs, past_runs
 from .history import finished_in
 from .jobs import Job
 from .launchers import workers_of
@@ -107,7 +107,7 @@ class Looks(AskedRuns):
         self._say_end(subjects, seeds)
         return code
 
-    def plan(self, measure: Measure | None = None, preflight: Preflight | None = None) -> str:
+    def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours until the last look as text, as today's runs project them; runs nothing."""
         _ = self.decision  # reads what earlier looks left: a damaged file is refused here, too
         looks = list(LEVELS)

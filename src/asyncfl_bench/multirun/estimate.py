@@ -24,7 +24,7 @@ from .progress import count_runs
 START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
 FILES, POINT, TRACE_ROW = 5000, 800, 60  # bytes of a run's texts, of a point in metrics.jsonl, of a row in a trace
 ALIKE = "algorithm, data and model; with budget.virtual_time also delays and availability"
-Measure = Callable[[Settings], float | None]  # seconds of a run by trying it; None: the trial does not tell
+RunTimer = Callable[[Settings], float | None]  # seconds of a run by trying it; None: the trial does not tell
 Past = Mapping[tuple, Sequence[FinishedRun]]  # by algorithm and data set
 
 
@@ -60,7 +60,7 @@ def estimate_cost(
     pending: Sequence[Settings],
     places: Iterable[str | Path] = (),
     workers: int = 1,
-    measure: Measure | None = None,
+    measure: RunTimer | None = None,
     preflight: Preflight | None = None,
 ) -> RunCost:
     """Return what runs take. Runs whose data are missing count, too.
@@ -192,7 +192,7 @@ def _name_device(kind: str) -> str:
     return "a CPU" if kind == "CPU" else "a GPU" if kind == "GPU" else kind
 
 
-def measured_seconds(pending: Sequence[Settings], measure: Measure) -> list[float | None]:
+def measured_seconds(pending: Sequence[Settings], measure: RunTimer) -> list[float | None]:
     """Return the seconds of each run, each experiment tried once; None if a trial does not tell."""
     experiments = [settings.experiment for settings in pending]
     tried = {name: measure(settings) for name, settings in dict(zip(experiments, pending, strict=True)).items()}
@@ -272,10 +272,10 @@ def _run_bytes(
     return rest + at_end * state.total, rest + at_most * state.total + state.disk
 
 
-def _state_of(settings: Settings, d: int, estimate: Estimate | None) -> memory.Needs:
+def _state_of(settings: Settings, d: int, estimate: Estimate | None) -> memory.MemoryNeeds:
     """Return the bytes of the model vectors in a checkpoint of a run whose data are missing, by a run alike."""
     task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
     if settings.needs.cuts:
-        return memory.Needs(4 * d)
+        return memory.MemoryNeeds(4 * d)
     _, most = memory.bound_vectors(settings, Size(d, d), task.get("train_samples", 0), task.get("classes", 0))
     return memory.checkpoint_needs(most, settings.root.n_clients)

@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping
 from ..config.overrides import MOST_RUNS, parse_override
 from ..errors import InputError
 
-Grid = dict[str, list[str]]
+OverrideGrid = dict[str, list[str]]
 
 
-def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: Iterable[str]) -> list[Grid]:
+def combine(
+    params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: Iterable[str]
+) -> list[OverrideGrid]:
     """Grids {key: values} whose union is the multirun.
 
     params     key -> comma-separated values, part of every grid
@@ -44,7 +46,7 @@ def combine(params: Mapping[str, str], grids: Iterable[Mapping[str, str]], argum
     return [grid for grid in union if all(grid.values())]
 
 
-def jobs_of(union: list[Grid]) -> list[list[str]]:
+def jobs_of(union: list[OverrideGrid]) -> list[list[str]]:
     """The overrides of every job, in the order of the grids, each job once. Raises InputError for too many."""
     total = sum(math.prod(len(values) for values in grid.values()) for grid in union)
     if total > MOST_RUNS:

@@ -82,8 +82,8 @@ class FinishedRun:
         wider = size.d / d if d else 1.0
         step = STEP if self.summary.get("executor") in ("batched", "native", None) else TORCH_STEP
         uploads = max(1, used.get("uploads", 0))
-        old = Work.from_tree(tree, samples, Size(d, round(size.macs / wider)), step)
-        new = Work.from_tree(settings.tree, found.samples or samples, size, step)
+        old = UploadCost.from_tree(tree, samples, Size(d, round(size.macs / wider)), step)
+        new = UploadCost.from_tree(settings.tree, found.samples or samples, size, step)
         if tree["client"]["local_epochs"] and used.get(
             "client_steps"
         ):  # clients that arrive often may have more samples
@@ -115,7 +115,7 @@ class FinishedRun:
 
 
 @dataclass(frozen=True)
-class Work:
+class UploadCost:
     """Work behind an upload, without what is particular to the rule.
 
     step_seconds  of each of its mini-batch steps;  rest  seconds of all else
@@ -126,7 +126,7 @@ class Work:
     rest: float
 
     @classmethod
-    def from_tree(cls, tree: Mapping[str, Any], samples: int, size: Size, step: float) -> Work:
+    def from_tree(cls, tree: Mapping[str, Any], samples: int, size: Size, step: float) -> UploadCost:
         """samples: of all clients; step: seconds of a mini-batch step besides its multiply-adds."""
         client = tree["client"]
         held = max(1.0, samples / tree["n_clients"]) if samples else math.inf
@@ -140,11 +140,11 @@ class Work:
     def seconds(self) -> float:
         return self.rest + self.steps * self.step_seconds
 
-    def with_steps(self, factor: float) -> Work:
+    def with_steps(self, factor: float) -> UploadCost:
         """Return the work with ``factor`` times as many steps."""
         return replace(self, steps=self.steps * factor)
 
-    def nearness(self, other: Work) -> float:
+    def nearness(self, other: UploadCost) -> float:
         return abs(math.log(self.seconds / other.seconds))
 
 

@@ -20,7 +20,7 @@ from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
 from . import search
 from .axes import SearchedGrid, check_chosen, chosen_config, searched_grids
-from .grid import Grid, jobs_of
+from .grid import OverrideGrid, jobs_of
 from .launchers import check_gpu, check_numbers, check_scheduler
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _refuse_idle(jobs: list[Job]) -> None:
                 raise ConfigError(parse_override(text).key, values, f"has no effect {why}; these would be one run")
 
 
-def _jobs_to_check(union: list[Grid]) -> Iterable[list[str]]:
+def _jobs_to_check(union: list[OverrideGrid]) -> Iterable[list[str]]:
     """Yield jobs with every value of every key once; the other keys have their first value."""
     for grid in union:
         first = {key: values[0] for key, values in grid.items()}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..experiment.preflight import Preflight
-from .estimate import Measure, RunCost, estimate_cost
+from .estimate import RunCost, RunTimer, estimate_cost
 from .jobs import Job, describe_planning
 from .pending import find_finished
 from .progress import count_runs, varied_keys
@@ -45,7 +45,7 @@ def preview_jobs(
     kept: Mapping[str, Path],
     places: Iterable[str | Path] = (),
     workers: int = 1,
-    measure: Measure | None = None,
+    measure: RunTimer | None = None,
     preflight: Preflight | None = None,
 ) -> Preview:
     """Return what jobs would run. kept: see ``pending.places_of``; the others: as of ``estimate_cost``."""

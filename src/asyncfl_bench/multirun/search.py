@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config.overrides import MOST_RUNS, Draw, parse_override
 from ..errors import ConfigError, check
-from .grid import Grid
+from .grid import OverrideGrid
 
 if TYPE_CHECKING:
     from ..config.settings import Settings
@@ -57,12 +57,12 @@ def expand_short_settings(overrides: Iterable[str]) -> list[str]:
     return [f"{SHORT.get(key, key)}{sign}{value}" for key, sign, value in words]
 
 
-def drawn_keys(grid: Grid) -> list[str]:
+def drawn_keys(grid: OverrideGrid) -> list[str]:
     """Return the keys whose values a search draws."""
     return [*_ranges(grid)]
 
 
-def draw_grids(grid: Grid, search: Search) -> list[Grid]:
+def draw_grids(grid: OverrideGrid, search: Search) -> list[OverrideGrid]:
     """Return one grid per trial, with drawn values instead of ranges; the grid itself if it has no range.
 
     Only the first of several points with the same values counts, as for ranges of whole numbers. Raises ConfigError.
@@ -80,7 +80,7 @@ def draw_grids(grid: Grid, search: Search) -> list[Grid]:
     ]
 
 
-def _ranges(grid: Grid) -> dict[str, Draw]:
+def _ranges(grid: OverrideGrid) -> dict[str, Draw]:
     found = {key: parse_override(f"{key}={values[0]}").draw for key, values in sorted(grid.items()) if len(values) == 1}
     return {key: draw for key, draw in found.items() if draw is not None}
 

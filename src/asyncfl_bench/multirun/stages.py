@@ -21,7 +21,7 @@ from ..files import say, show
 from . import pending
 from .asked import settings_of
 from .axes import chosen_config
-from .estimate import Measure, estimate_cost
+from .estimate import RunTimer, estimate_cost
 from .jobs import Job, describe_planning
 from .launchers import workers_of
 from .progress import count_runs
@@ -138,7 +138,7 @@ class StagedSearch:
         show(self.describe())
         return code
 
-    def plan(self, measure: Measure | None = None, preflight: Preflight | None = None) -> str:
+    def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours of all stages as text; runs nothing."""
         count = len(self.points)
         most = max(map(len, self.points.values()))

@@ -20,7 +20,7 @@ from .options import FIGURES, UsageError, build_parser, refuse_others
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .blocks import Timeline
+    from .blocks import TimelineFigure
     from .pages.page import Page
     from .pages.spec import PageSpec
 
@@ -161,13 +161,13 @@ def _write_free_page(given: argparse.Namespace) -> int:
     return 0
 
 
-def _build_timeline(given: argparse.Namespace) -> Timeline | None:
+def _build_timeline(given: argparse.Namespace) -> TimelineFigure | None:
     """Return the block that --timeline and --window ask for."""
-    from .blocks import Timeline
+    from .blocks import TimelineFigure
 
     if given.window and not given.window[0] < given.window[1]:
         raise UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
-    return Timeline(given.window) if given.timeline or given.window else None
+    return TimelineFigure(given.window) if given.timeline or given.window else None
 
 
 def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:

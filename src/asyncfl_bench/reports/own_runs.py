@@ -16,7 +16,7 @@ from ..analysis.place import group_runs
 from ..errors import BenchError, ConfigError, InputError
 from ..tracking.runs import load_points
 from .assembly import check_metric, finish_page
-from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, RealClients, Timeline, Values
+from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, RealClients, TimelineFigure, Values
 from .pages.page import Page
 from .pages.provenance import runs_text
 from .pages.spec import BEST, FINAL, Block, Measure, PageSpec, late_measures
@@ -36,7 +36,7 @@ def own_page(
     max_series: int = 12,
     command: str = "",
     decision: Decision | None = None,
-    timeline: Timeline | None = None,
+    timeline: TimelineFigure | None = None,
 ) -> Page:
     """panels, compare, where: as of ``group_runs``. axes: what runs have spent, by default what most
     runs' budgets limit; metric: a column of ``load_points``; command: that makes the page; decision: of the multirun

@@ -23,7 +23,7 @@ GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, Erro
 
 
 class FlowerGrid:
-    """See transport.FlowerGrid."""
+    """See transport.MessageGrid."""
 
     def __init__(self, grid: flwr.serverapp.Grid):
         self._grid = grid

@@ -34,7 +34,7 @@ class NodeReply:
     gone: bool = False
 
 
-class FlowerGrid(Protocol):
+class MessageGrid(Protocol):
     """What is used of Flower's Grid. Any call may take minutes."""
 
     def nodes(self) -> set[int]:
@@ -50,10 +50,10 @@ class FlowerGrid(Protocol):
         ...
 
 
-connected: list[FlowerGrid] = []  # filled by the ServerApp, of which a process runs one
+connected: list[MessageGrid] = []  # filled by the ServerApp, of which a process runs one
 
 
-def current_grid() -> FlowerGrid:
+def current_grid() -> MessageGrid:
     """Return the grid of the app that this process runs. Raises ConfigError where there is none."""
     if not connected:
         how = "runs as a Flower app: afl-run --live-app FOLDER algorithm=ca2fl writes one and says how to start it"
@@ -92,7 +92,7 @@ class FlowerTransport(ThreadedTransport):
     def __init__(
         self,
         config: RealConfig,
-        grid: FlowerGrid,
+        grid: MessageGrid,
         run: dict[str, Any],
         *,
         n_clients: int,

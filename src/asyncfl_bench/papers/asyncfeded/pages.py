@@ -10,7 +10,7 @@ from ...reports.blocks import (
     Curves,
     HeatMaps,
     MeasureBySetting,
-    Search,
+    SearchTable,
     Values,
 )
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
@@ -53,7 +53,7 @@ def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tup
 def _search(number: int, searched: str, *names: str, form: str = "") -> PageSpec:
     keys = tuple(f"algorithm.{name}" for name in names)
     maps = (HeatMaps(*keys, BEST),) if len(keys) == 2 else ()
-    blocks = (Search(f"asyncfeded_table{number}", keys), *maps)
+    blocks = (SearchTable(f"asyncfeded_table{number}", keys), *maps)
     title = f"table {number}: the search for {searched}"
     others = (f"asyncfeded/table{number}", "asyncfeded/figure2") if form else ()
     return _page(

@@ -8,5 +8,5 @@ from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .live import RealClients
 from .mse import ErrorParts
-from .tables import Accuracies, Counts, Search, Staleness, Values, WallSeconds
-from .timeline import Timeline
+from .tables import Accuracies, Counts, SearchTable, Staleness, Values, WallSeconds
+from .timeline import TimelineFigure

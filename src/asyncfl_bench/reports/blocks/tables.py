@@ -201,7 +201,7 @@ class WallSeconds:
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchTable:
     """All settings of a search by cell, best first, with the published choice marked, and the margins of each key.
 
     file  of the published choices; keys: its columns that were searched

@@ -32,7 +32,7 @@ _TEXT = (
 
 
 @dataclass(frozen=True)
-class Timeline:
+class TimelineFigure:
     """The block of time, from the trace of one run of each series and cell, that of the lowest seed.
 
     window   virtual time shown, from and to; None: the first ``_DELAYS`` mean delays
@@ -79,7 +79,7 @@ def _read_trace(path: Path) -> pd.DataFrame:
 def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None) -> Figure:
     """Return a row a run: bars of its clients in the window, and the distribution of staleness over the whole run.
 
-    traces  title -> columns of trace.parquet; arguments as of ``Timeline``
+    traces  title -> columns of trace.parquet; arguments as of ``TimelineFigure``
     Raises InputError if all delays are zero.
     """
     from matplotlib import colormaps
