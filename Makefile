@@ -59,6 +59,7 @@ docs: $(DEV) ## every page as a site, with the API, rules and figures, into buil
 
 figures: $(STAMP) ## every page of every paper from the runs in runs/, into results/
 	$(BIN)/afl-report all
+	$(BIN)/afl-report bank
 
 pages-check: $(DEV) ## write every page again from the archives and compare all files with results/ (minutes)
 	PAGES_CHECK=1 $(PYTEST) -m "" tests/reports/test_archived_pages.py

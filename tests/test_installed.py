@@ -37,12 +37,14 @@ def test_the_wheel_holds_every_yaml_once(unpacked):
 def test_the_wheel_holds_every_file_of_the_package(unpacked):
     def files(package):
         found = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
-        return {path for path in found if not {"__pycache__", "conf", "sweeps"} & {*path.parts}}
+        return {path for path in found if not {"__pycache__", "conf", "sweeps", "results"} & {*path.parts}}
 
     own = files(ROOT / "src" / "asyncfl_bench")
     assert files(unpacked / "asyncfl_bench") == own
     assert {".py", ".csv", ".yaml", ".js"} <= {path.suffix for path in own}  # numbers, claims, a page
     assert (unpacked / "asyncfl_bench" / "py.typed").exists()
+    bank = unpacked / "asyncfl_bench" / "results" / "bank"
+    assert sorted(path.name for path in bank.iterdir()) == ["chosen.yaml", "judged.csv", "targets.csv"]
 
 
 def test_a_run_works_from_the_wheel_in_another_folder(unpacked, tmp_path):
@@ -57,7 +59,7 @@ small = ["scale=smoke", "model=softmax"]
 code = _main(["--help"]) or _main(["sweep=ace/figure2", "scale=medium", "dataset.download=true", "--plan"])
 code = code or _main(small) or _main(["sweep=quickstart/six_algorithms", "seed=0", *small])
 from asyncfl_bench.reports.cli import main
-sys.exit(code or main(["runs"]))
+sys.exit(code or main(["runs"]) or len(asyncfl_bench.load_bank()) % 14)
 """
     answer = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True)
     assert answer.returncode == 0, answer.stderr

@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from asyncfl_bench.config.overrides import parse_override
+from asyncfl_bench.config.stages import Stages, multiply_step
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
-from asyncfl_bench.multirun.stages import StagedSearch, Stages, late_score, multiply_step, stages_or_none
+from asyncfl_bench.multirun.stages import StagedSearch, late_score, stages_or_none
 
 ROOT = Path(__file__).parents[1]
 WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))

@@ -4,10 +4,11 @@ from asyncfl_bench import run
 result = run(algorithm="ace", delay="exp_beta30", seed=3)
 result.summary["final"]["test/accuracy"], result.metrics, result.directory
 
-from asyncfl_bench import load_points, load_runs, sweep
+from asyncfl_bench import load_bank, load_points, load_runs, sweep
 results = sweep(algorithm=["ace", "fedbuff"], seed=range(3), scale="smoke")
 runs = load_runs("runs")
 points = load_points(runs)
+judged = load_bank()
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from .errors import BenchError, ConfigError
 
 if TYPE_CHECKING:
+    from .analysis.bank import load_bank
     from .api import run, sweep
     from .experiment import RunResult
     from .simulation.observer import Observer
@@ -26,6 +28,7 @@ __version__ = "0.1.0"
 _FROM = {
     "Observer": "simulation.observer",
     "RunResult": "experiment",
+    "load_bank": "analysis.bank",
     "load_clients": "tracking.runs",
     "load_points": "tracking.runs",
     "load_runs": "tracking.runs",
@@ -38,6 +41,7 @@ __all__ = [
     "Observer",
     "RunResult",
     "__version__",
+    "load_bank",
     "load_clients",
     "load_points",
     "load_runs",

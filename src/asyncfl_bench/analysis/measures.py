@@ -77,6 +77,16 @@ def late_part(x_p: np.ndarray, y_p: np.ndarray, budget: float) -> np.ndarray:
     return y_p[(x_p > (1 - LATE_SHARE) * budget) & (x_p <= budget)]
 
 
+def late_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
+    """Return ``late`` of each run that has the metric: its mean over the last fifth of the run's uploads.
+
+    See rule 1 of docs/reference/statistics.md.
+    """
+    curves = curve(points, "uploads", metric).groupby("run", sort=False)
+    parts = {run: late_part(of["x"].to_numpy(), of["y"].to_numpy(), of["x"].iloc[-1]) for run, of in curves}
+    return pd.Series({run: part.mean() for run, part in parts.items()}, dtype=float)
+
+
 def mean_curve(
     points: pd.DataFrame, axis: str, metric: str = ACCURACY, logarithmic: bool = False, limit: float | None = None
 ) -> pd.DataFrame:

@@ -54,6 +54,11 @@ def config_directory() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "conf"
 
 
+def bank_folder() -> Path:
+    """Return the folder of the bank's tables: package data of an installed wheel, or in the checkout."""
+    return config_directory().parent / "results" / "bank"
+
+
 def checkout_directory() -> Path | None:
     """Return the checkout that an editable install runs from; None for an installed wheel."""
     above = config_directory().parent

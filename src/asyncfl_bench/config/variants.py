@@ -23,6 +23,8 @@ from ..errors import ConfigError, did_you_mean, list_some
 from .choices import locating_yaml_errors, options
 from .places import places
 
+CHOSEN = "chosen.yaml"  # of the bank: the settings of profile=tuned, by world and rule
+
 SECTIONS = {"profiles": "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
 # group in conf/config.yaml -> the group of the file, and the sections from the outer one to the inner one
 VARIANTS = {

@@ -6,15 +6,16 @@ Everything is found again by the identities of finished runs, so the same comman
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..analysis.measures import curve, late_part
+from ..analysis.measures import late_values
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..errors import EXIT_INTERRUPTED, ConfigError, InputError, check
+from ..config.stages import STAGES_KEY, Point, Stages, multiply_step
+from ..errors import EXIT_INTERRUPTED, ConfigError, InputError
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
 from ..files import say, show
@@ -28,58 +29,8 @@ from .progress import count_runs
 from .run import launch_jobs, plan_multirun
 
 SCORE = "validation/accuracy"
-_STEPS = ("algorithm.eta", "client.lr")  # the first one that is searched is the step of a rule
-_KEY = "hydra.sweeper.stages"
 
-Point = tuple[str, ...]  # overrides of the searched settings
 Cell = tuple[str, ...]  # the other overrides, without the seed: a rule in a world
-
-
-@dataclass(frozen=True)
-class Stages:
-    """The stages that follow a search.
-
-    search_seeds  all points run on the first one, the best ones on the others
-    finalists     points that run on all search seeds
-    judged_seeds  of the point with the highest mean score
-    factors       of the step of this point, on ``factor_seeds``
-    """
-
-    search_seeds: tuple[int, ...]
-    finalists: int
-    judged_seeds: tuple[int, ...]
-    factors: tuple[float, ...] = ()
-    factor_seeds: tuple[int, ...] = ()
-
-    @classmethod
-    def from_settings(cls, given: Mapping[str, Any]) -> Stages:
-        """Return the stages of a sweep file. Raises ConfigError."""
-        known = {one.name for one in fields(cls)}
-        for key in given:
-            check(key in known, f"{_KEY}.{key}", given[key], f"left out; the keys are {', '.join(sorted(known))}")
-        for key in ("search_seeds", "judged_seeds", "factor_seeds"):
-            seeds = given.get(key, [])
-            ok = isinstance(seeds, list) and all(type(one) is int and one >= 0 for one in seeds)
-            check(
-                ok and (seeds or key == "factor_seeds"),
-                f"{_KEY}.{key}",
-                seeds,
-                "a list of seeds, for example [100, 101]",
-            )
-        shared = {*given["search_seeds"]} & {*given["judged_seeds"], *given.get("factor_seeds", [])}
-        check(not shared, f"{_KEY}.judged_seeds", given["judged_seeds"], "seeds that no point was chosen by")
-        finalists, factors = given.get("finalists"), given.get("factors", [])
-        check(type(finalists) is int and finalists > 0, f"{_KEY}.finalists", finalists, "a whole number above 0")
-        ok = isinstance(factors, list) and all(isinstance(one, (int, float)) and one > 0 for one in factors)
-        check(ok, f"{_KEY}.factors", factors, "a list of numbers above 0")
-        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
-        return cls(**values)
-
-    @property
-    def most_runs(self) -> tuple[int, ...]:
-        """Return how many runs of each rule and world the stages after the search have at most."""
-        finalists = self.finalists * (len(self.search_seeds) - 1)
-        return finalists, len(self.judged_seeds), len(self.factors) * len(self.factor_seeds)
 
 
 def stages_or_none(overrides: Sequence[str]) -> Stages | None:
@@ -103,7 +54,7 @@ class StagedSearch:
     def __post_init__(self) -> None:
         for one in map(parse_override, self.words):
             if one.key in ("seed", "resume", "rerun", "hydra/sweeper", "trials", "shard") or one.draw is not None:
-                how = f"is chosen by {_KEY} of the sweep file; leave it out"
+                how = f"is chosen by {STAGES_KEY} of the sweep file; leave it out"
                 raise ConfigError(one.key, one.text.partition("=")[2], how)
         jobs, self.folder = plan_multirun([*self.words, f"seed={self.stages.search_seeds[0]}"])
         self.refused = [job for job in jobs if job.settings is None]
@@ -263,19 +214,7 @@ class StagedSearch:
 def late_score(result: RunResult, metric: str) -> float:
     """Return ``late`` of a metric [%, or its own unit]: its mean over the last fifth of the run's uploads.
 
-    NaN for a diverged run, or without the metric. See rule 1 of docs/reference/statistics.md.
+    NaN for a diverged run, or without the metric.
     """
-    found = curve(result.metrics.assign(run=result.summary.get("name", "")), "uploads", metric)
-    if not result.ok or found.empty:
-        return math.nan
-    x_p, y_p = found["x"].to_numpy(), found["y"].to_numpy()
-    return float(late_part(x_p, y_p, x_p[-1]).mean())
-
-
-def multiply_step(point: Point, factor: float) -> Point:
-    """Return a point whose step is multiplied: ``algorithm.eta`` if it is searched, else ``client.lr``."""
-    values = dict(text.split("=", 1) for text in point)
-    key = next((key for key in _STEPS if key in values), None)
-    return tuple(
-        f"{name}={float(value) * factor:.4g}" if name == key else f"{name}={value}" for name, value in values.items()
-    )
+    points = result.metrics.assign(run=0)
+    return float(late_values(points, metric).get(0, math.nan)) if result.ok else math.nan

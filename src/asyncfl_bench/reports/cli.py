@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .pages.page import Page
     from .pages.spec import PageSpec
 
+BANK = "bank"  # the page that compares all rules
 _REFRESH_SECONDS = 5
 _BROWSER_EXTRA = "it needs pip install 'asyncfl_bench[html]'"
 
@@ -43,9 +44,9 @@ def main(argv: list[str] | None = None) -> int:
             _check_logbook(given)
         if given.beside:
             taken = ("out", "metric", "format", "series", "watch", "config_dir", "runs", "archive", "scale", "length")
-            refuse_others(given, "beside", taken, "it writes one figure; leave out --beside for a page")
+            refuse_others(given, "--beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
-            refuse_others(given, "pack", (), "pack first, then write pages by another command")
+            refuse_others(given, "--pack", (), "pack first, then write pages by another command")
             from ..tracking.archive import NAME, pack_archive
 
             if given.pack.suffix != ".parquet" and given.pack.name != NAME:
@@ -62,6 +63,8 @@ def main(argv: list[str] | None = None) -> int:
         write = (
             _write_free_page
             if all(Path(name).exists() for name in given.names) and given.runs is None and given.archive is None
+            else _write_bank
+            if given.names == [BANK]
             else _write_pages
         )
         if not given.watch:
@@ -245,12 +248,31 @@ def _write_pages(given: argparse.Namespace) -> int:
     return code
 
 
+def _write_bank(given: argparse.Namespace) -> int:
+    """Write the tables of the bank from its archive. Returns the exit code."""
+    from ..analysis.bank import write_tables
+    from ..tracking.archive import NAME, RESULTS, archive_folders, describe_archive_folders
+
+    refuse_others(given, BANK, ("out", "archive"), "it takes --out and --archive")
+    archives = [
+        place for folder in archive_folders(given.archive or RESULTS) if (place := folder / BANK / NAME).is_dir()
+    ]
+    if not archives:
+        searched = describe_archive_folders(given.archive or RESULTS)
+        raise UsageError(f"{BANK}: no archive of its runs ({searched}); asyncfl_bench.load_bank() has the judged runs")
+    _show_written(write_tables(_load_runs(archives[:1]), _output_folder(given, False) / BANK))
+    return 0
+
+
 def _check_logbook(given: argparse.Namespace) -> None:
     """Raise an error if something on the command line does not go with ``--logbook``."""
     if len(given.names) > 1:
         raise UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
     refuse_others(
-        given, "logbook", ("out", "html", "archive", "config_dir"), "it takes --out, --html, --archive and --config-dir"
+        given,
+        "--logbook",
+        ("out", "html", "archive", "config_dir"),
+        "it takes --out, --html, --archive and --config-dir",
     )
 
 

@@ -13,9 +13,9 @@ FORMATS = ("png", "pdf", "svg", "tex")
 AXES = ("iteration", "uploads", "virtual_time", "bytes")
 FIGURES = 2  # of a paper's page, unless all are asked for: pages are committed
 _DESCRIPTION = """Writes a page: README.md with tables and figures, and a CSV of every table; its runs go to the
-archive of its paper. NAME is a page (ace/figure2), all pages of a paper (ace), 'all', or folders of runs and archives
-(*.parquet) of your own, of which those that differ in more than their seed are never averaged: what differs becomes a
-line or a panel."""
+archive of its paper. NAME is a page (ace/figure2), all pages of a paper (ace), 'all', 'bank' (judged runs of all
+rules), or folders of runs and archives (*.parquet) of your own, of which those that differ in more than their seed are
+never averaged: what differs becomes a line or a panel."""
 
 
 class UsageError(BenchError):
@@ -36,7 +36,7 @@ def build_parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
     parser = _Parser("afl-report", description=_DESCRIPTION)
     parser.add_argument(
-        "names", metavar="NAME", nargs="+", help="a page, a paper, all, or folders and archives of runs"
+        "names", metavar="NAME", nargs="+", help="a page, a paper, all, bank, or folders and archives of runs"
     )
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="where to write (default: results; own runs: DIR/report)"
@@ -98,9 +98,14 @@ def _parse_count(text: str) -> int:
 def refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:
     """Raise UsageError for options that would have no effect.
 
-    taken    names of the options that ``option`` uses; instead: what to type, for the message
+    option   the flag or name that excludes them
+    taken    names of the options that it uses; instead: what to type, for the message
     """
     defaults = vars(build_parser().parse_args(["all"]))
-    others = [key for key, value in defaults.items() if key not in ("names", option) and getattr(given, key) != value]
+    others = [
+        key
+        for key, value in defaults.items()
+        if key not in ("names", option.lstrip("-")) and getattr(given, key) != value
+    ]
     if wrong := [f"--{key.replace('_', '-')}" for key in others if key not in taken]:
-        raise UsageError(f"--{option}: cannot be used together with {', '.join(wrong)}; {instead}")
+        raise UsageError(f"{option}: cannot be used together with {', '.join(wrong)}; {instead}")

@@ -1,0 +1,151 @@
+"""Judged runs of the bank: one row a run, from the table that the package carries or from runs.
+
+The table and the chosen settings are files beside the bank's archive. A wheel has both files without the archive.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..config.choices import choice_file
+from ..config.overrides import parse_override
+from ..config.places import bank_folder
+from ..config.settings import SEARCH_SPACE
+from ..config.stages import BANK, declared_stages, multiply_step
+from ..config.variants import CHOSEN
+from ..errors import BenchError
+from ..files import read_yaml, to_yaml, write_text
+from ..tracking.records import MEASURED
+from ..tracking.runs import load_points, setting_text
+from .measured import CHANCE_MARGIN, chance_levels
+from .measures import late_values, time_to_reach
+
+JUDGED = "judged.csv"  # the table
+TARGETS = "targets.csv"  # validation accuracy [%] by world
+TARGET_METRIC = "validation/accuracy"  # whose curve reaches a target
+# column of the table -> column of load_runs
+_FROM_RUNS = {
+    "seed": "seed",
+    "identity": "identity",
+    "uploads": "summary.used.uploads",
+    "virtual_time": "summary.used.virtual_time",
+    "uplink_bytes": "summary.used.uplink_bytes",
+    "downlink_bytes": "summary.used.downlink_bytes",
+    "server_state_bytes": "summary.state_bytes.server",
+    "client_state_bytes": "summary.state_bytes.clients",
+    "wall_seconds": "summary.wall_seconds",
+}
+COLUMNS = (
+    *("world", "rule", "stage", "factor", "seed", "identity", "settings"),
+    *("accuracy", "worst_tenth", "diverged", "at_chance"),
+    *("target", "uploads_to_target", "time_to_target", "bytes_to_target"),
+    *(name for name in _FROM_RUNS if name not in ("seed", "identity")),
+)
+_KEY = ["world", "rule", "stage", "factor", "seed"]
+
+
+def load_bank() -> pd.DataFrame:
+    """Judged runs of all rules in all worlds of the bank, one row a run. It needs no archive and no checkout.
+
+    world, rule         ``bank/digits``, ``fedbuff``
+    stage, factor       judged: the chosen settings (factor 1); robustness: their step times ``factor``
+    seed, identity      of the run
+    settings            ``algorithm.eta=0.3 client.lr=0.01``
+    accuracy            test accuracy [%], mean over the last fifth of the uploads; NaN for a diverged run
+    worst_tenth         the same of the worst tenth of the clients; NaN in worlds that do not measure it
+    diverged            True for a diverged run
+    at_chance           True if ``accuracy`` is below the floor of docs/reference/statistics.md
+    target              validation accuracy [%] that costs are counted to
+    uploads_to_target   until an evaluation first shows the target; inf for a miss
+    time_to_target      the same in virtual seconds; ``bytes_to_target``: sent in both directions
+    uploads, virtual_time, uplink_bytes, downlink_bytes, wall_seconds          of the whole run
+    server_state_bytes, client_state_bytes                  what the rule keeps on the server and on all clients
+    """
+    return pd.read_csv(bank_folder() / JUDGED, dtype={"identity": str, "settings": str})
+
+
+def judged_frame(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the table of ``load_bank`` for runs of the bank (a frame of ``load_runs``).
+
+    The chosen settings of a rule in a world are those of its runs on the judged seeds that no robustness run has.
+    Other runs of the search are left out.
+    """
+    stages = declared_stages()
+    judged_only = {*stages.judged_seeds} - {*stages.factor_seeds}
+    of_bank = (runs["status"].isin(MEASURED)) & (runs.get("sweep", "") == BANK) & (runs.get("scale", "") == "full")
+    found = []
+    for (world, rule), of in runs[of_bank].groupby(["paper", "algorithm"]):
+        points = _searched_points(of, str(rule))
+        chosen = points[of["seed"].isin(judged_only)].mode()
+        if chosen.empty:
+            continue
+        kinds = [("judged", 1.0, chosen[0], stages.judged_seeds)]
+        factors = ((factor, multiply_step(chosen[0], factor)) for factor in stages.factors)
+        kinds += [("robustness", factor, point, stages.factor_seeds) for factor, point in factors]
+        for stage, factor, point, seeds in kinds:
+            rows = of[(points == point) & of["seed"].isin(seeds)]
+            words = " ".join(point)
+            found.append(rows.assign(world=world, rule=rule, stage=stage, factor=factor, settings=words))
+    return _measure_runs(pd.concat(found)) if found else pd.DataFrame(columns=[*COLUMNS])
+
+
+def merge_frames(bank: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of both tables; those of ``own`` replace the rules of ``bank`` in the same worlds."""
+    mine = pd.MultiIndex.from_frame(own[["world", "rule"]])
+    kept = bank[~pd.MultiIndex.from_frame(bank[["world", "rule"]]).isin(mine)]
+    return pd.concat([kept, own], ignore_index=True).sort_values(_KEY, ignore_index=True)
+
+
+def write_tables(runs: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write the table and the chosen settings of the bank's runs into ``folder``. Returns both files.
+
+    Raises BenchError if no rule was judged.
+    """
+    frame = judged_frame(runs)
+    if frame.empty:
+        raise BenchError("no judged run of the bank; afl-run sweep=bank makes them")
+    chosen: dict[str, dict[str, dict[str, object]]] = {}
+    judged = frame.loc[frame["stage"] == "judged", ["world", "rule", "settings"]].drop_duplicates()
+    for world, rule, settings in judged.itertuples(index=False, name=None):
+        words = map(parse_override, settings.split())
+        chosen.setdefault(world, {})[rule] = {one.key: one.value for one in words}
+    said = "# Chosen settings by world and rule, for profile=tuned. afl-report bank writes this file."
+    files = [folder / JUDGED, folder / CHOSEN]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(files[0], frame.to_csv(index=False, lineterminator="\n", float_format="%.6g"))
+    write_text(files[1], f"{said}\n{to_yaml(chosen)}")
+    return files
+
+
+def _searched_points(runs: pd.DataFrame, rule: str) -> pd.Series:
+    """Return the values of the searched settings of each run of a rule, as overrides."""
+    space = read_yaml(choice_file("algorithm", rule)).get(SEARCH_SPACE, {})
+    keys = [key for key in sorted(space) if key in runs and runs[key].nunique() > 1]
+    texts = [[f"{key}={_number_text(value)}" for value in runs[key]] for key in keys]
+    return pd.Series([*zip(*texts, strict=True)], index=runs.index, dtype=object)
+
+
+def _number_text(value: object) -> str:
+    """Return a value as the search writes it: numbers with four digits."""
+    return f"{value:.4g}" if isinstance(value, float) else setting_text(value)
+
+
+def _measure_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the columns of the table for runs that have the columns world to settings."""
+    points = load_points(runs)
+    frame = runs.assign(**{name: pd.to_numeric(runs[of]) for name, of in _FROM_RUNS.items() if name != "identity"})
+    frame["diverged"] = runs["status"] == "diverged"
+    accuracy = late_values(points, "test/accuracy").reindex(runs.index)
+    frame["accuracy"] = accuracy.where(~frame["diverged"])
+    frame["worst_tenth"] = late_values(points, "clients/worst_tenth_accuracy").reindex(runs.index)
+    frame["at_chance"] = frame["accuracy"] < chance_levels(runs) + CHANCE_MARGIN
+    targets = pd.read_csv(bank_folder() / TARGETS).set_index("world")["target"]
+    frame["target"] = runs["world"].map(targets).astype(float)
+    for name, axis in (("uploads", "uploads"), ("time", "virtual_time"), ("bytes", "bytes")):
+        reached = time_to_reach(points, frame["target"], axis, TARGET_METRIC).reindex(runs.index).fillna(math.inf)
+        frame[f"{name}_to_target"] = reached.where(frame["target"].notna(), np.nan)
+    return frame[[*COLUMNS]].sort_values(_KEY, ignore_index=True)

@@ -1,0 +1,92 @@
+"""The bank's table and chosen settings: found without an archive, and equal to what the archived runs say."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from asyncfl_bench import load_bank, load_points, load_runs
+from asyncfl_bench.analysis import bank
+from asyncfl_bench.config.overrides import parse_override
+from asyncfl_bench.config.variants import CHOSEN
+from asyncfl_bench.errors import BenchError
+from asyncfl_bench.files import read_yaml
+from asyncfl_bench.reports import cli
+
+FOLDER = Path(__file__).parents[2] / "results" / "bank"
+ROBUST = {(1.0, "judged"): 8, (0.3333, "robustness"): 3, (3.0, "robustness"): 3}
+
+
+def test_each_rule_is_judged_on_eight_seeds_with_the_chosen_settings_and_on_three_with_each_factor(
+    monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
+    frame, chosen = load_bank(), read_yaml(FOLDER / CHOSEN)
+    assert (FOLDER / bank.JUDGED).stat().st_size < 2**21
+    assert tuple(frame.columns) == bank.COLUMNS and frame["identity"].is_unique
+    cells = frame.groupby(["world", "rule"])
+    assert {*cells.groups} == {(world, rule) for world in chosen for rule in chosen[world]} >= {("bank/digits", "ace")}
+    for (world, rule), of in cells:
+        assert of.groupby(["factor", "stage"]).size().to_dict() == ROBUST, (world, rule)
+        [words] = of.loc[of["stage"] == "judged", "settings"].unique()
+        assert {one.key: one.value for one in map(parse_override, words.split())} == chosen[world][rule]
+
+
+def test_a_row_has_the_late_accuracy_and_the_costs_until_the_validation_curve_reaches_the_target():
+    runs = load_runs(min((FOLDER / "archive").glob("*.parquet"), key=lambda file: file.stat().st_size))
+    frame = bank.judged_frame(runs)
+    points = load_points(runs)
+    reached = 0
+    for _, row in frame[frame["world"] == "bank/synthetic"].iterrows():
+        own = points[points["run"] == runs.index[runs["identity"] == row["identity"]][0]]
+        assert row["accuracy"] == pytest.approx(100 * own.loc[own["uploads"] > 8000, "test/accuracy"].mean())
+        hits = own[own["validation/accuracy"] >= 0.78]
+        reached += len(hits) > 0
+        first = hits.iloc[0] if len(hits) else None
+        expected = [math.inf] * 3 if first is None else [*first[["uploads", "virtual_time", "bytes"]]]
+        assert [row["uploads_to_target"], row["time_to_target"], row["bytes_to_target"]] == expected
+        assert math.isnan(row["worst_tenth"]) and row["target"] == 78
+    assert 0 < reached < 14
+    assert frame.loc[frame["world"] == "bank/digits", "worst_tenth"].between(0, 100).all()
+
+
+def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_none():
+    frame = load_bank()
+    own = frame[(frame["rule"] == "ace") & (frame["world"] == "bank/digits")].assign(accuracy=1.0, seed=7)
+    merged = bank.merge_frames(frame, own)
+    changed = merged[merged["seed"] == 7]
+    assert len(merged) == len(frame) and len(changed) == len(own) and set(changed["rule"]) == {"ace"}
+    smoke = pd.DataFrame({"status": ["ok"], "sweep": ["bank"], "scale": ["smoke"], "paper": "w", "algorithm": "ace"})
+    assert tuple(bank.judged_frame(smoke).columns) == bank.COLUMNS
+    with pytest.raises(BenchError, match=r"^no judged run of the bank; afl-run sweep=bank makes them$"):
+        bank.write_tables(smoke, Path("nowhere"))
+
+
+def test_the_report_of_the_bank_needs_its_archive_and_takes_two_options(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bank", "--archive", "none"]) == 2
+    said = (
+        "afl-report: bank: no archive of its runs (no archives in none); asyncfl_bench.load_bank() has the judged runs"
+    )
+    assert capsys.readouterr().err.splitlines() == [said]
+    assert cli.main(["bank", "--metric", "test/loss"]) == 2
+    assert "bank: cannot be used together with --metric; it takes --out and --archive" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_tables_are_what_the_archive_says_and_the_best_search_score_was_chosen(tmp_path, capsys):
+    assert cli.main(["bank", "--archive", str(FOLDER.parent), "--out", str(tmp_path)]) == 0
+    for name in (bank.JUDGED, CHOSEN):
+        assert (tmp_path / "bank" / name).read_bytes() == (FOLDER / name).read_bytes(), "run afl-report bank"
+    runs = load_runs(FOLDER / "archive")
+    scores = bank.late_values(load_points(runs), bank.TARGET_METRIC).reindex(runs.index)
+    for world, rules in read_yaml(FOLDER / CHOSEN).items():
+        for rule, settings in rules.items():
+            of = runs[(runs["paper"] == world) & (runs["algorithm"] == rule) & runs["seed"].isin([100, 101])]
+            means = scores[of.index].groupby([of[key] for key in settings]).agg(["mean", "size"])
+            both = means.loc[means["size"] == 2, "mean"]
+            values = tuple(settings.values())
+            assert both[values if len(values) > 1 else values[0]] == both.max(), (world, rule)
