@@ -199,6 +199,7 @@ def test_a_mini_batch_is_counted_by_a_few_of_its_samples_and_leaves_no_trace():
     # what each layer gives, three of 300 numbers a sample, and on the way back their gradients
     assert 3 * 300 * 4 < (many - few) / 450 < 7 * 300 * 4
     assert torch.equal(flat.statistics(), statistics_b) and torch.equal(torch.get_rng_state(), drawn)
+    assert not hasattr(activations._HeldBytes.__torch_dispatch__, "__wrapped__")  # else torch imports its compiler
     for b, estimated in zip(counts, (few, many), strict=True):
         with activations._HeldBytes() as block:
             flat.gradient(flat.initial_d(), x.repeat(b, 1), torch.zeros(b, dtype=torch.int64), flat.initial_d())

@@ -31,6 +31,10 @@ class _HeldBytes(TorchDispatchMode):
         self._now = 0
         self._live: set[int] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch imports its compiler, which takes a second, to keep out of this method
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         before = {_storage_number(tensor) for tensor in _tensors((args, kwargs))}
         results = func(*args, **(kwargs or {}))
