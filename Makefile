@@ -79,5 +79,5 @@ golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 rules: $(DEV) ## docs/explanation/rules.md and its figure, from the rules' declarations
 	$(BIN)/python scripts/rules.py
 
-settings: $(DEV) ## docs/reference/settings.md, from the yaml files and the schemas
+settings: $(DEV) ## the table of sweeps/README.md, from the yaml files and the archives
 	$(BIN)/python scripts/settings_page.py

@@ -13,6 +13,7 @@ import asyncfl_bench
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
 import rules  # noqa: E402
+import settings_page  # noqa: E402
 
 project, author, version = "asyncfl_bench", "the asyncfl_bench authors", asyncfl_bench.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
@@ -26,33 +27,32 @@ autodoc_typehints = "signature"
 _CONTENTS = {
     "Start": "docs/start/install docs/start/first_comparison docs/start/first_sweep docs/start/own_rule",
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/bank docs/howto/decide docs/howto/cluster "
-    "docs/howto/python docs/howto/data docs/howto/extend docs/howto/package docs/howto/message_rule docs/howto/fleet "
-    "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents docs/howto/cite",
-    "Reference": "docs/reference/command_line docs/reference/settings docs/reference/algorithms docs/reference/delays "
-    "docs/reference/run_directory docs/reference/statistics docs/reference/claims docs/reference/api",
-    "Explanation": "docs/explanation/clocks docs/explanation/time docs/explanation/rules docs/explanation/unlabelled "
-    "docs/explanation/architecture docs/explanation/performance",
+    "docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule docs/howto/fleet "
+    "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents",
+    "Reference": "docs/reference/command_line build/pages/settings docs/reference/algorithms docs/explanation/time "
+    "docs/reference/run_directory docs/reference/statistics",
+    "Explanation": "docs/explanation/rules docs/explanation/architecture docs/explanation/performance",
     "Rules": " ".join(f"build/pages/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas docs/findings/rules docs/findings/memory docs/findings/averaging "
-    "docs/findings/steps docs/findings/leads docs/findings/declared results/README "
+    "docs/findings/gas docs/findings/rules docs/findings/memory docs/findings/leads results/README results/declared "
     "build/pages/gallery",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }
 
 
 def _write_pages(app):
-    """A page for each rule, from its docstring, and a page with the figures of all pages of results."""
+    """A page for each rule, from its docstring, a page of all settings, and one with the figures of all pages."""
     folder = ROOT / "build" / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, rule in rules.rules().items():
         classes = f".. autoclass:: {rule.__module__}.{rule.__qualname__}\n"
         classes += f".. autoclass:: {rule.Config.__module__}.{rule.Config.__qualname__}\n   :no-index:\n"
-        links = "[Settings](../../docs/reference/settings.md), [all rules](../../docs/reference/algorithms.md)"
+        links = "[Settings](settings.md), [all rules](../../docs/reference/algorithms.md)"
         use = f"```sh\nafl-run algorithm={name}\n```"
         (folder / f"{name}.md").write_text(f"# {name}\n\n{use}\n\n```{{eval-rst}}\n{classes}```\n\n{links}\n")
-    gallery = ["# Gallery", "This page shows the figures of all pages of results."]
+    (folder / "settings.md").write_text(settings_page.page(), encoding="utf-8")
+    gallery = ["# Gallery", "The figures of all pages of results:"]
     for page in sorted((ROOT / "results").glob("*/*/*/README.md")):
         place = f"../../{page.parent.relative_to(ROOT)}"
         gallery.append(f"## [{page.read_text().partition(chr(10))[0].lstrip('# ')}]({place}/README.md)")

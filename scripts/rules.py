@@ -27,7 +27,7 @@ SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps
 
 INTRO = """# Rules, side by side
 
-This page compares the server rules: the moment of a step, the server's memory and information, and special cases.
+Server rules differ in the moment of a step, the server's memory and information, and special cases.
 
 ```sh
 afl-run --help algorithm=ace   # the settings of one rule

@@ -1,4 +1,4 @@
-"""`make settings`: write docs/reference/settings.md from yaml files and schemas, and the table of sweeps/README.md."""
+"""All settings from yaml files and schemas, for the site; `make settings` writes the table of sweeps/README.md."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from asyncfl_bench.config.choices import groups
 from asyncfl_bench.config.variants import variant
 
 ROOT = Path(__file__).parents[1]
-PAGE, SWEEPS = ROOT / "docs" / "reference" / "settings.md", ROOT / "sweeps" / "README.md"
+SWEEPS = ROOT / "sweeps" / "README.md"
 TABLE = "| `sweep=` | item | at full | runs in the archive | scales without runs |"
 INTRO = """# Settings
 
-This page lists every group, its choices, and every setting with its default, its allowed values and its meaning.
+Every group and its choices, and every setting with its default, its allowed values and its meaning:
 
 ```sh
 afl-run --help algorithm=ace   # the same for one choice
 ```
 
-`make settings` writes this page from the yaml files in `conf/` and the schemas. `group=choice` selects a
-choice, `group.setting=value` changes a setting. The last column names the choices of the group that have the setting.
+`group=choice` selects a choice, `group.setting=value` changes a setting.
+The last column names the choices of the group that have the setting.
 
 ## Outside the groups
 """
@@ -105,6 +105,5 @@ def sweeps_page() -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
     SWEEPS.write_text(sweeps_page(), encoding="utf-8")
-    print(f"wrote {PAGE.name} and sweeps/{SWEEPS.name}")
+    print(f"wrote sweeps/{SWEEPS.name}")

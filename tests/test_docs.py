@@ -136,7 +136,7 @@ def test_hooks_and_environments_ask_for_the_versions_of_the_project():
 @pytest.mark.parametrize("page", [page.relative_to(ROOT).as_posix() for page in PAGES])
 def test_a_page_says_first_what_it_is_for(page):
     title, blank, first, *_ = (ROOT / page).read_text(encoding="utf-8").splitlines()
-    assert title.startswith("# ") and not blank and first.startswith(("For who ", "This page "))
+    assert title.startswith("# ") and not blank and not first.startswith(("#", "|", "```")) and "This page" not in first
     contents = (ROOT / "docs" / "conf.py").read_text()
     assert re.search(rf"\b{page.removesuffix('.md')}\b", contents), "add it to the site's contents, docs/conf.py"
 
@@ -175,10 +175,24 @@ def test_the_architecture_page_names_all_parts_and_only_paths_that_exist():
     assert parts - {f"{path.partition('/')[0]}/" for path in named} == set()
 
 
-def test_the_page_of_settings_says_what_yaml_files_and_schemas_say():
+def test_the_sites_page_of_settings_has_every_choice_and_setting():
     page = settings_page.page()
-    assert settings_page.PAGE.read_text(encoding="utf-8") == page, "make settings"
-    assert "Annotated[" not in page
+    assert "Annotated[" not in page and not (ROOT / "docs" / "reference" / "settings.md").exists()
+    assert not [name for name in options("algorithm") if f"| `{name}` |" not in page]
+    assert re.search(r"\| `algorithm\.buffer_size` \| `10` \| .*whole.* \| .*fedbuff", page)
+
+
+FINDINGS = sorted((ROOT / "docs" / "findings").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", FINDINGS, ids=lambda page: page.stem)
+def test_findings_begin_with_what_was_found_and_end_with_their_commands(page):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120 and not lines[1] and not lines[7]
+    assert [line[:2] for line in lines[2:7]] == ["- "] * 5 and max(map(len, lines[2:7])) <= 140
+    *before, last = "\n".join(lines).split("\n## ")
+    assert last.startswith("Runs and commands\n") and lines[-1].startswith("|")
+    assert not [text for text in before if re.search(r"^\|.*command", text, re.M)]
 
 
 @pytest.mark.slow
@@ -188,7 +202,7 @@ def test_the_table_of_sweeps_says_which_runs_archives_have():
 
 @pytest.mark.parametrize(("paper", "pages"), [("ace", 4), ("afbs", 4), ("asyncfeded", 1)])
 def test_findings_name_device_and_hours(paper, pages):
-    found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text())
+    found = table((ROOT / "docs" / "findings" / f"{paper}.md").read_text().rpartition("\n## ")[2])
     named = found.loc[found["page"] != "", "device, hours"]
     assert len(named) >= pages and named.str.fullmatch(r"(CPU|GPU).*; .*").all()
 
@@ -230,11 +244,12 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     words = ["--quiet", "--fail-on-warning", "--keep-going", "-c", "docs", ".", str(tmp_path / "site")]
     done = subprocess.run([sys.executable, "-m", "sphinx", *words], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    api = (tmp_path / "site" / "docs" / "reference" / "api.html").read_text()
-    assert "asyncfl_bench.load_runs" in api and "asyncfl_bench.algorithms.base.ServerRule" in api
+    assert "asyncfl_bench.load_runs" in (tmp_path / "site" / "docs" / "howto" / "python.html").read_text()
+    parts = (tmp_path / "site" / "docs" / "howto" / "extend.html").read_text()
+    assert "asyncfl_bench.algorithms.base.ServerRule" in parts
     assert (tmp_path / "site" / "index.html").exists()
     pages = tmp_path / "site" / "build" / "pages"
-    assert {page.stem for page in pages.glob("*.html")} == {*options("algorithm"), "gallery"}
+    assert {page.stem for page in pages.glob("*.html")} == {*options("algorithm"), "gallery", "settings"}
     assert "sum over ALL i of U_i" in re.sub("<[^>]+>", "", (pages / "ace.html").read_text())
     assert (pages / "gallery.html").read_text().count("<img") == len(list((ROOT / "results").glob("*/*/*/*.png")))
 

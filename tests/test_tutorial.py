@@ -1,4 +1,4 @@
-"""The pages own_rule.md, message_rule.md and package.md of the documentation, followed literally."""
+"""The pages own_rule.md and message_rule.md of the documentation, followed literally."""
 
 import os
 import re
@@ -17,7 +17,7 @@ PAGES = {  # by the rule that is added
     rule: (ROOT / "docs" / f"{name}.md").read_text()
     for rule, name in {"cutoff": "start/own_rule", "split_asgd": "howto/message_rule"}.items()
 }
-PACKAGE = (ROOT / "docs" / "howto" / "package.md").read_text()
+PACKAGE = PAGES["cutoff"]
 
 
 def blocks(kind, page):
@@ -68,6 +68,8 @@ def test_the_tutorials_commands_answer_as_it_says(rule, project):
     answer = call(project, "-m", "asyncfl_bench.cli", *second)
     assert answer.returncode == 2
     assert f"`{answer.stderr.strip()}`" in PAGES[rule]
+    (check,) = commands("check", PAGES[rule])
+    assert check[-1] == f"algorithm={rule}", "the check names the page's rule"
 
 
 HOUSE = {  # tests that every algorithm must pass, and how many of them are about this one at least
@@ -98,7 +100,7 @@ def test_nothing_else_has_to_know_the_new_algorithms(project):
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
-    """The package of docs/howto/package.md."""
+    """The package of docs/start/own_rule.md."""
     folder = tmp_path_factory.mktemp("mylab")
     ((name, change),) = blocks("change", PACKAGE).items()
     rule = blocks("file", PAGES["cutoff"])["src/asyncfl_bench/algorithms/cutoff.py"]
@@ -107,7 +109,10 @@ def lab(tmp_path_factory):
         (old,) = (one for one in rule.splitlines() if one.startswith("from .") and one.endswith(f" import {names}"))
         assert old.split()[1].lstrip(".") == module.removeprefix("algorithms.")
         rule = rule.replace(old, line)
-    files = {name: rule, "src/mylab/__init__.py": ""} | blocks("own", PACKAGE)
+    module = "asyncfl_bench.algorithms.cutoff.Cutoff"
+    settings = blocks("file", PACKAGE)["conf/algorithm/cutoff.yaml"].replace(module, "mylab.cutoff.Cutoff")
+    files = {name: rule, "src/mylab/__init__.py": "", "src/mylab/conf/algorithm/cutoff.yaml": settings}
+    files |= blocks("own", PACKAGE)
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(content)
@@ -122,10 +127,9 @@ def elsewhere(words, folder, *paths):
 
 
 def test_a_package_of_ones_own_runs_from_its_folder(lab):
-    (words,) = commands("own", PACKAGE)
+    check, words = commands("own", PACKAGE)
     answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
     assert answer.returncode == 0 and "cutoff-digits-exponential-seed0" in answer.stdout, answer.stderr
-    (check,) = commands("check", PACKAGE)
     answer = elsewhere(["-m", "asyncfl_bench.cli", *check], lab / "src")
     assert answer.returncode == 0 and answer.stdout.count("ok ") == 7, answer.stdout + answer.stderr
 

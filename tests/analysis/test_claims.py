@@ -1,4 +1,4 @@
-"""Claims: the comparison that a claim asks, and the verdict of its runs (docs/reference/statistics.md, claims.md)."""
+"""Claims: the comparison that a claim asks, and the verdict of its runs (statistics.md, CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -777,7 +777,7 @@ def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
 
 
 def test_the_documentation_lists_every_measure_and_its_better_direction():
-    text = (ROOT / "docs/reference/claims.md").read_text(encoding="utf-8").partition("## Measures")[2]
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("### Measures")[2]
     assert [name for name in MEASURES if f"`{name}`" not in text] == []
     higher = {name for name, kind in MEASURES.items() if not (kind.lower or kind.is_accuracy)}
     assert set(text.partition("Higher is better: accuracies, ")[2].partition(".")[0].split(", ")) == {

@@ -1,4 +1,4 @@
-"""The measures of runs: one registry, for pages and for claims (docs/reference/claims.md lists them).
+"""The measures of runs: one registry, for pages and for claims (CONTRIBUTING.md lists them).
 
 Legend: a run is in the index of every series here; an axis is what runs spend (``names.AXES``).
 """

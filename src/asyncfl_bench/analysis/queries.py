@@ -1,4 +1,4 @@
-"""The comparisons that a claim asks of the runs of a page (docs/reference/claims.md explains the keys of ``decide``).
+"""The comparisons that a claim asks of the runs of a page (CONTRIBUTING.md explains the keys of ``decide``).
 
 Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
 """
@@ -28,7 +28,7 @@ Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; o
 
 
 class ClaimQuery:
-    """The runs and the comparison that a claim's ``decide`` asks of one page (keys: docs/reference/claims.md)."""
+    """The runs and the comparison that a claim's ``decide`` asks of one page (keys: CONTRIBUTING.md)."""
 
     def __init__(self, claim: Claim, measured: RunMeasures):
         self.decide, self.where, self.series = claim.decide, claim.where, claim.series

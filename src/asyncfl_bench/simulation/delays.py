@@ -123,7 +123,7 @@ class Exponential(Delay):
     `redraw=false` puts the mean in place of the draw, so a client's work always takes compute + beta z_i.
     The ACE paper (arXiv:2511.19066, section 5) says only "exponential with mean beta". The presets `exp_beta*`,
     persistent speeds and a tick of computing, are our reading of it, `clients=equal` is the literal one
-    (docs/explanation/clocks.md).
+    (docs/explanation/time.md).
     """
 
     Config = ExponentialConfig
