@@ -264,7 +264,7 @@ class Lost(io.TextIOBase):
 @pytest.mark.parametrize("number", [errno.EPIPE, *slow(errno.ENOSPC, errno.EIO)])
 def test_a_lost_standard_error_ends_no_run(number, tmp_path, monkeypatch, afl_run):
     monkeypatch.setattr(sys, "stderr", Lost(number))
-    monkeypatch.setattr("asyncfl_bench.tracking.progress._QUIET_SECONDS", 0)
+    monkeypatch.setattr("asyncfl_bench.tracking.progress_bar._QUIET_SECONDS", 0)
     for words in (["seed=0"], ["-m", "seed=0,1", "rerun=true"]):
         assert afl_run(*words, "scale=smoke", "model=softmax", "algorithm=asgd").returncode == 0
     summaries = [json.loads(path.read_text()) for path in (tmp_path / "runs").glob("*/summary.json")]

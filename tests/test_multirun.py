@@ -39,7 +39,7 @@ from asyncfl_bench.multirun.preview import preview_jobs
 from asyncfl_bench.multirun.progress import SweepProgress
 from asyncfl_bench.multirun.trials import describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
-from asyncfl_bench.tracking.progress import clock_text
+from asyncfl_bench.tracking.progress_bar import clock_text
 
 ROOT = Path(__file__).parents[1]
 GRID = ["algorithm=ace,asgd", "seed=0,1", "scale=smoke", "model=softmax"]

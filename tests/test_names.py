@@ -1,6 +1,8 @@
 """Names of functions, methods and classes say what they do or return."""
 
 import ast
+import re
+from collections import defaultdict
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
@@ -19,6 +21,19 @@ typed waits inside listed deletes instead explained resumed searched importable 
 FORBIDDEN = frozenset(WORDS.split())
 # bounds that the author of a rule types beside the type of a setting: Annotated[float, within("[0, 1)")]
 PHRASES = {("ranges.py", "within")}
+# file names in more than one folder, and why
+_PAIR = "the pages of reports/blocks show what diagnostics/ of this name measures"
+_STORED = "class paths in archived settings name both files"
+REPEATED = {
+    "__init__.py": "Python's name",
+    "__main__.py": "Python's name",
+    "base.py": "the base class of a folder's parts",
+    "clients.py": _PAIR,
+    "given.py": _STORED,
+    "local.py": _STORED,
+    "mse.py": _PAIR,
+    "pages.py": "one of each paper",
+}
 
 
 def definitions(path: Path) -> list[tuple[int, str]]:
@@ -41,3 +56,24 @@ def test_no_definition_is_named_by_a_bare_participle_preposition_adverb_or_prono
         if name in FORBIDDEN and (str(path.relative_to(PACKAGE)), name) not in PHRASES
     ]
     assert not found
+
+
+def test_a_public_class_or_alias_has_one_meaning_in_the_package():
+    """An alias is a name in CamelCase that a module gives to a type."""
+    places = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+        assigned = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+        found += [one.id for one in assigned if isinstance(one, ast.Name) and re.match(r"[A-Z]\w*[a-z]", one.id)]
+        for name in found:
+            places[name].add(str(path.relative_to(PACKAGE)))
+    assert len(places) > 400
+    assert not {name: where for name, where in places.items() if len(where) > 1 and not name.startswith("_")}
+
+
+def test_file_names_that_repeat_are_listed_with_the_reason():
+    folders = defaultdict(list)
+    for path in PACKAGE.rglob("*.py"):
+        folders[path.name].append(path.parent.name)
+    assert {name for name, where in folders.items() if len(where) > 1} == REPEATED.keys()

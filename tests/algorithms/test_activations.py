@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from asyncfl_bench.algorithms.common.activations import (
+from asyncfl_bench.algorithms.common.activation_statistics import (
     ActivationStatistics,
     ExponentialWeights,
     fill_classes,

@@ -11,10 +11,10 @@ from torch.utils.data import TensorDataset
 
 import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
-from asyncfl_bench.api.overrides import list_overrides
+from asyncfl_bench.api.arguments import list_overrides
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.overrides import parse_override
-from asyncfl_bench.data.archive import ARRAYS
+from asyncfl_bench.data.npz import ARRAYS
 from asyncfl_bench.errors import BenchError
 
 QUICK = {"scale": "smoke", "progress": False, "model": "softmax"}

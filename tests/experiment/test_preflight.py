@@ -10,7 +10,7 @@ from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.experiment import preflight
-from asyncfl_bench.tracking import progress
+from asyncfl_bench.tracking import progress_bar
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +73,8 @@ def test_a_folder_or_data_that_cannot_work_are_refused_before_torch_is_imported(
 
 def test_a_load_that_takes_long_is_announced(monkeypatch):
     said, was_said, load = [], threading.Event(), preflight.Preflight._load
-    monkeypatch.setattr(progress, "say", lambda text: (said.append(text), was_said.set()))
-    monkeypatch.setattr(progress, "_SECONDS_TO_ANNOUNCE", 0.001)
+    monkeypatch.setattr(progress_bar, "say", lambda text: (said.append(text), was_said.set()))
+    monkeypatch.setattr(progress_bar, "_SECONDS_TO_ANNOUNCE", 0.001)
     monkeypatch.setattr(preflight.Preflight, "_load", lambda *given: was_said.wait(10) and load(*given))
     settings = compose(["algorithm=asgd", "dataset=synthetic", "model=softmax", "n_clients=5"])
     preflight.Preflight().check(settings)

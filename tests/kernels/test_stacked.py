@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asyncfl_bench.kernels.perceptron import LinearLayer
-from asyncfl_bench.kernels.stacked import StackedNetwork
+from asyncfl_bench.kernels.stacked_networks import StackedNetwork
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
     AlexNet,

@@ -59,7 +59,7 @@ from asyncfl_bench.simulation.recorded import (
     RecordedDelayConfig,
 )
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, UniformQueue, UniformQueueConfig
-from asyncfl_bench.tracking.progress import Progress
+from asyncfl_bench.tracking.progress_bar import Progress
 from asyncfl_bench.types import ClientTable, Work, Workload
 
 SPLIT = ("gas", "minibatch_sfl", "s2fl", "splitfed")

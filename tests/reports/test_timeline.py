@@ -8,7 +8,7 @@ import pytest
 from reports.runs_by_hand import write_run
 
 from asyncfl_bench.errors import InputError
-from asyncfl_bench.reports.blocks.timeline import timeline_figure
+from asyncfl_bench.reports.blocks.gantt import timeline_figure
 from asyncfl_bench.reports.cli import main
 
 COLUMNS = ("time", "client", "dispatched_iteration", "iteration", "staleness", "delay", "model_changed")

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from asyncfl_bench.tracking.progress import Progress
+from asyncfl_bench.tracking.progress_bar import Progress
 
 
 class Terminal(io.StringIO):

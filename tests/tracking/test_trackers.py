@@ -491,7 +491,8 @@ def test_a_process_waits_once_for_a_server_that_does_not_answer(wandb, tmp_path,
 @pytest.mark.process
 def test_configs_are_known_without_wandb_torch_and_pandas():
     code = (
-        "import sys; from asyncfl_bench.tracking import progress, rundir, trackers, trackers_files, trackers_wandb; "
+        "import sys; "
+        "from asyncfl_bench.tracking import progress_bar, rundir, trackers, trackers_files, trackers_wandb; "
         "print([m for m in ('wandb', 'torch', 'pandas', 'rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -11,7 +11,7 @@ from ..ranges import absent, at_least, one_of, within
 from ..stateful import Stateful
 from ..types import NUMBER_BYTES, Recorder
 from .base import check_it_fills
-from .common.activations import (
+from .common.activation_statistics import (
     FILLS,
     FORMS,
     GROWTHS,

@@ -21,7 +21,7 @@ MIN_SEEDS = 3
 MIN_BOOTSTRAP = 5  # seeds
 DRAWS = 2000  # of a bootstrap
 
-Values = Sequence[float] | np.ndarray | pd.Series
+Floats = Sequence[float] | np.ndarray | pd.Series
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Interval:
 
 
 def paired_interval(
-    differences: Values,
+    differences: Floats,
     resolution: float = 0.0,
     extra_error: float = 0.0,
     level: float = 1 - CONFIDENCE,
@@ -87,7 +87,7 @@ def _tail(distance: float, error: float, n: int) -> float:
     return float(special.stdtr(n - 1, -t))
 
 
-def adjust_holm(p_values: Values) -> np.ndarray:
+def adjust_holm(p_values: Floats) -> np.ndarray:
     """Return Holm's adjusted p values in the order given: the k-th smallest times the number of tests not yet passed.
 
     NaN stands for no test and stays NaN.
@@ -103,7 +103,7 @@ def adjust_holm(p_values: Values) -> np.ndarray:
     return adjusted
 
 
-def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float, float]:
+def prediction_interval(values: Floats, extra_error: float = 0.0) -> tuple[float, float]:
     """Where one more run is found with 95 %: mean ± t s sqrt(1 + 1/n); NaN for fewer than three values.
 
     A number printed beside measured ones is called different only beyond it: it is one more draw, not our mean.
@@ -118,7 +118,7 @@ def prediction_interval(values: Values, extra_error: float = 0.0) -> tuple[float
     return float(values_s.mean()) - half, float(values_s.mean()) + half
 
 
-def interquartile_mean(values_c: Values) -> float:
+def interquartile_mean(values_c: Floats) -> float:
     """Mean of the middle half over cells and seeds: a quarter (rounded down) is cut off at either end."""
     values = _drop_missing(values_c)
     if not len(values):
@@ -127,7 +127,7 @@ def interquartile_mean(values_c: Values) -> float:
     return float(np.partition(values, (first, last - 1))[first:last].mean())  # scipy's trim_mean is slow
 
 
-def stratified_bootstrap(values_cs: Values | pd.DataFrame) -> tuple[float, float]:
+def stratified_bootstrap(values_cs: Floats | pd.DataFrame) -> tuple[float, float]:
     """95 % interval of the interquartile mean over cells: seeds are drawn again with replacement, the same number.
 
     One draw of seeds serves all cells, since a seed's data and initial model are in every cell: drawn apart for each of
@@ -146,7 +146,7 @@ def stratified_bootstrap(values_cs: Values | pd.DataFrame) -> tuple[float, float
     return _percentiles(results[which.ravel()], size)
 
 
-def probability_of_improvement(a_cs: Values | pd.DataFrame, b_cs: Values | pd.DataFrame) -> tuple[float, float, float]:
+def probability_of_improvement(a_cs: Floats | pd.DataFrame, b_cs: Floats | pd.DataFrame) -> tuple[float, float, float]:
     """How often a run of A is above a run of B of the same cell, ties half, mean over cells; with its 95 % interval.
 
     a_cs, b_cs   a row a cell, a column a seed: B is the reference. Every seed of A meets every seed of B.
@@ -184,12 +184,12 @@ def sampling_error(accuracy_percent: float, test_samples: int) -> float:
     return 100 * math.sqrt(share * (1 - share) / test_samples)
 
 
-def order_agreement(measured: Values, published: Values) -> float:
+def order_agreement(measured: Floats, published: Floats) -> float:
     """Kendall's tau-b of two lists of values of the same things, in -1 .. 1; NaN where ties or length leave none."""
     return float(stats.kendalltau(measured, published).statistic) if len(measured) > 1 else math.nan
 
 
-def _drop_missing(values: Values) -> np.ndarray:
+def _drop_missing(values: Floats) -> np.ndarray:
     """Return the values as a flat array without NaN."""
     array = np.asarray(values, dtype=float).ravel()
     return array[~np.isnan(array)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.overrides import parse_override
 from ..errors import ConfigError
-from .overrides import Overrides
+from .arguments import Overrides
 
 _OWN = ("dataset", "model")
 

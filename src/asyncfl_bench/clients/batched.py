@@ -45,7 +45,7 @@ def most_together(d: int) -> int:
 class BatchedComputer(SequentialComputer):
     """Stacked models on a CPU: the work of p clients as one computation on (p, d), in as many parts as there are cores.
 
-    Results equal those of one after another up to rounding. For networks with a ``kernels.stacked.StackedNetwork``.
+    Results equal those of one after another up to rounding. For networks that ``StackedNetwork`` knows.
     A perceptron's work of many steps is done piece by piece with formulas for one model
     (kernels/perceptron.py), unless steps are small and many pieces have the same number of them.
     """

@@ -135,7 +135,7 @@ def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:
 class StackComputer(SequentialComputer):
     """Stacked models: one captured graph is a step of R models, from the samples' indices to the changed models.
 
-    Results equal those of one after another up to rounding. For networks with a ``kernels.stacked.StackedNetwork``.
+    Results equal those of one after another up to rounding. For networks that ``StackedNetwork`` knows.
 
     capture  captures the step
     report   gets the reason, in one line, if the step cannot be captured

@@ -19,7 +19,7 @@ from ..errors import (
     list_some,
 )
 from ..ranges import Absent, CheckedSettings, Range, settings_from_arguments
-from .members import check_members, place_of_member
+from .member_checks import check_members, place_of_member
 from .places import allow_local_modules, module_folders
 
 # group -> the module of the classes that its parts and their settings extend, and these classes

@@ -16,7 +16,6 @@ from ..errors import check, list_some
 from ..files import atomic_write, cache_folder, expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
-from .archive import ARRAYS, build_cached, file_version, load_cached, read_npz
 from .base import (
     DATA_DIRECTORY,
     Data,
@@ -29,6 +28,7 @@ from .base import (
     check_labels,
     samples_by_client,
 )
+from .npz import ARRAYS, build_cached, file_version, load_cached, read_npz
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..randomness import Streams
-from .archive import build_cached
 from .base import DATA_DIRECTORY, Data, DataSet, Scale, channels_first
+from .npz import build_cached
 from .pool import PoolConfig, PoolPart, join_parts, read_pool, split_pool
 
 CLASSES = 62  # digits, upper-case letters, lower-case letters, in this order

@@ -20,9 +20,9 @@ import torch
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from .archive import ARRAYS
 from .base import Data, DataError, DataSet
 from .datasets import build_data
+from .npz import ARRAYS
 
 HELD: dict[str, Any] = {}  # digest: arrays or network
 LABEL, CLIENT, TEST = "label", "client", "test"  # columns of a frame that are no features

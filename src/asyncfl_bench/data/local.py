@@ -21,9 +21,9 @@ from ..errors import ConfigError, check
 from ..files import expand_home, open_regular, sha256_of
 from ..randomness import Streams
 from ..ranges import at_least
-from .archive import UNREADABLE, describe_unreadable, read_npz
 from .base import Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
 from .datasets import check_samples
+from .npz import UNREADABLE, describe_unreadable, read_npz
 
 TEST, COUNTS = "test.npz", "counts.npy"
 _MOST = 2**27  # samples that a count names, or numbers of a sample that a header names: each takes memory

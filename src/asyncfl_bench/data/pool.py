@@ -16,8 +16,8 @@ import numpy as np
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
-from .archive import file_version, load_cached, read_npz
 from .base import DataError, check_labels, samples_by_client, train_count
+from .npz import file_version, load_cached, read_npz
 
 # the client of each sample, x (M, ...) uint8 and y (M,)
 PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]

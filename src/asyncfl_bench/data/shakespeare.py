@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from ..randomness import Streams
-from .archive import build_cached
 from .base import DATA_DIRECTORY, Data, DataError, DataSet, describe_unreadable_text
+from .npz import build_cached
 from .pool import PoolConfig, PoolPart, join_parts, read_pool, split_pool
 
 CONTEXT = 80

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .archive import write_once
 from .base import DataError, MissingData
+from .npz import write_once
 from .pool import PoolPart
 
 ROWS = 1000  # of a repository, converted in one go

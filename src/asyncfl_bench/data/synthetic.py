@@ -16,8 +16,8 @@ from ..errors import ConfigError, check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
 from ..types import Facts
-from .archive import load_cached
 from .base import Data, DataSet, train_count
+from .npz import load_cached
 
 FEATURES, CLASSES = 60, 10
 LabelledSamples = tuple[np.ndarray, np.ndarray]

@@ -20,9 +20,9 @@ from ..errors import check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
-from .archive import file_version, load_cached, read_npz
 from .base import Data, DataError, DataSet, MissingData, describe_unreadable_text
 from .datasets import build_data
+from .npz import file_version, load_cached, read_npz
 
 PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
 FIRST_WORD = 3

@@ -19,9 +19,9 @@ from ..files import expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
-from .archive import UNREADABLE, describe_unreadable, read_npz
 from .base import DATA_DIRECTORY, Data, DataError, MissingData, hold_back, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
+from .npz import UNREADABLE, describe_unreadable, read_npz
 
 USUAL = 2000  # samples, as the FedEcho paper has
 LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given

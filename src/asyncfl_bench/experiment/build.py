@@ -20,7 +20,7 @@ from ..clients.executors import SequentialComputer
 from ..clients.local import LocalTraining
 from ..clients.queue import Computer, WorkQueue
 from ..clients.samples import Samples
-from ..clients.split import SplitExecutor
+from ..clients.split_work import SplitExecutor
 from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
 from ..config import Settings
 from ..config.check import check_settings
@@ -50,8 +50,8 @@ from .components import Components
 from .device import choose_device
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .preflight import refuse_empty_clients
-from .probe import add_probe
 from .same_data import data_files
+from .state_check import add_probe
 from .stopping import Stop
 
 if TYPE_CHECKING:

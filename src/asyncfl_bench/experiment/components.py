@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from ..algorithms.base import ServerRule
     from ..clients.queue import WorkQueue
-    from ..clients.split import SplitExecutor
+    from ..clients.split_work import SplitExecutor
     from ..config import Settings
     from ..diagnostics.base import Diagnostics
     from ..live.server import LiveServer

@@ -28,7 +28,7 @@ from ..storage import Storage
 from ..types import ClientTable, Message, Recorder, Upload
 from .build import build_run
 from .components import Components
-from .probe import ProbedRule, describe_difference, differing_attributes, is_same, reload_state
+from .state_check import ProbedRule, describe_difference, differing_attributes, is_same, reload_state
 
 D = 7
 CLOCKS = ("delay=exponential", "delay=exp_beta5")

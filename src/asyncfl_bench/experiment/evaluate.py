@@ -22,7 +22,7 @@ from ..errors import BenchError, wrong_answer
 from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
 from ..stateful import Stateful
-from ..tracking.progress import Progress
+from ..tracking.progress_bar import Progress
 from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ..errors import (
     locating_user_errors,
 )
 from ..files import is_locked, open_own, read_json, read_yaml, write_text
-from ..tracking.progress import announcing_wait
+from ..tracking.progress_bar import announcing_wait
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result

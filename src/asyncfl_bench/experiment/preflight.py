@@ -22,7 +22,7 @@ from ..models.base import Model
 from ..randomness import Streams
 from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
-from ..tracking.progress import announcing_wait
+from ..tracking.progress_bar import announcing_wait
 from ..types import ClientTable
 from . import machine, memory
 

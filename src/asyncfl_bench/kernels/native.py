@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from ..errors import BenchError
 from .compiler import build_library
-from .plain import plain_layers
+from .known_layers import plain_layers
 
 SOURCE = (
     Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")

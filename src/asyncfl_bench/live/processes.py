@@ -24,7 +24,7 @@ from ..types import Work
 from .choice import ProcessesConfig
 from .messages import VECTORS, pack, unpack
 from .replies import WorkVectors
-from .transport import ThreadedTransport, read_reply
+from .threaded_transport import ThreadedTransport, read_reply
 from .work import compute_reply, end_with_parent
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..kernels.stacked import StackedNetwork
+from ..kernels.stacked_networks import StackedNetwork
 from .networks import FastTextNetwork
 from .rows import SelectedRows
 

@@ -32,7 +32,7 @@ from .base import NEEDS_TEXTS
 from .flat import FlatModel
 from .footprint import footprint
 from .networks import Encoder
-from .server import ServerSamples
+from .server_task import ServerSamples
 
 if TYPE_CHECKING:
     from ..types import Augmentation

@@ -17,7 +17,7 @@ from ..experiment.machine import chosen_kind, existing_folder
 from ..experiment.preflight import Found, Preflight, outline_run
 from ..models.layers import Size
 from ..storage import describe_size
-from ..tracking.progress import clock_text
+from ..tracking.progress_bar import clock_text
 from .history import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
 from .progress import count_runs
 

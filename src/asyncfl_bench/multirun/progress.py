@@ -11,7 +11,7 @@ from typing import Any
 
 from ..errors import BenchError
 from ..files import read_json, show
-from ..tracking.progress import clock_text
+from ..tracking.progress_bar import clock_text
 from .jobs import Job
 
 _SECONDS_BETWEEN_LOOKS = 1.0

@@ -20,7 +20,7 @@ from ...types import Work
 from ..choice import RealConfig
 from ..messages import VECTORS, pack, unpack, versions
 from ..replies import WorkVectors, foreign_text
-from ..transport import ThreadedTransport, read_reply
+from ..threaded_transport import ThreadedTransport, read_reply
 
 LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between looks at all nodes, between pulls, and before a node is asked again
 

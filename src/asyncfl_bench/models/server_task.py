@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..kernels.native import NativeNetwork
-from ..kernels.stacked import StackedNetwork
+from ..kernels.stacked_networks import StackedNetwork
 from .flat import FlatModel
 
 SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache

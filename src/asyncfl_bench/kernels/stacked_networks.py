@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .known_layers import plain_layers
 from .perceptron import LinearLayer, Perceptron
-from .plain import plain_layers
 
 aten = torch.ops.aten
 

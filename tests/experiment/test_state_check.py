@@ -12,7 +12,7 @@ from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.check import part_class
 from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.places import class_names
-from asyncfl_bench.experiment import machine, probe
+from asyncfl_bench.experiment import machine, state_check
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "n_clients=4", "algorithm=asgd", "algorithm.eta=0.1"]
 
@@ -173,13 +173,15 @@ def test_a_rule_whose_state_cannot_be_restored_is_refused(rule, said):
 @pytest.mark.parametrize("rule", ["Momentum", "Reckless"])
 def test_a_complete_rule_runs_with_the_same_bits_as_without_a_copy(rule, clock, monkeypatch):
     copies = []
-    monkeypatch.setattr(probe, "reload_state", lambda state, load=probe.reload_state: copies.append(1) or load(state))
+    monkeypatch.setattr(
+        state_check, "reload_state", lambda state, load=state_check.reload_state: copies.append(1) or load(state)
+    )
     words = [clock, "trace=true"]
     checked = ran(rule, *words, "output_dir=checked")
     assert checked.ok, checked.summary["error"]
     assert len(copies) == 7  # after 1, 2, 4, ... 64 uploads
     monkeypatch.setattr(machine, "free_memory", lambda device: None)
-    monkeypatch.setattr(probe.ProbedRule, "_restore_copy", lambda self: None)
+    monkeypatch.setattr(state_check.ProbedRule, "_restore_copy", lambda self: None)
     alone = ran(rule, *words, "output_dir=alone")
     weights = [torch.load(result.directory / "model_final.pt", weights_only=True) for result in (checked, alone)]
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
@@ -202,12 +204,12 @@ def test_a_rule_with_a_complete_state_is_never_refused(name):
 def test_a_copy_is_made_only_where_it_fits_into_memory(monkeypatch, capfd):
     monkeypatch.setattr(machine, "free_memory", lambda device: 10_000_000)
     assert not ran("Forgetful", "output_dir=fits").ok
-    monkeypatch.setattr(probe, "ROOM", 10**6)
+    monkeypatch.setattr(state_check, "ROOM", 10**6)
     assert ran("Forgetful", "output_dir=large").ok
     said = capfd.readouterr().err
     assert said.count("a second copy does not fit into memory, so the rule's state is not checked") == 1
 
 
 def test_rules_of_the_package_have_no_copy(monkeypatch):
-    monkeypatch.setattr(probe.ProbedRule, "__init__", None)
+    monkeypatch.setattr(state_check.ProbedRule, "__init__", None)
     assert run([*SMALL, "budget.uploads=20"]).ok
