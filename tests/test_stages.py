@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from asyncfl_bench.config.overrides import parse_override
-from asyncfl_bench.config.stages import Stages, multiply_step
+from asyncfl_bench.config.search_stages import Stages, multiply_step
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
 from asyncfl_bench.multirun.stages import StagedSearch, late_score, stages_or_none

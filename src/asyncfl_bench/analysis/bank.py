@@ -14,8 +14,8 @@ import pandas as pd
 from ..config.choices import choice_file
 from ..config.overrides import parse_override
 from ..config.places import bank_folder
+from ..config.search_stages import BANK, declared_stages, multiply_step
 from ..config.settings import SEARCH_SPACE
-from ..config.stages import BANK, declared_stages, multiply_step
 from ..config.variants import CHOSEN
 from ..errors import BenchError
 from ..files import read_yaml, to_yaml, write_text

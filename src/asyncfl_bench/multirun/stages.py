@@ -14,7 +14,7 @@ from typing import Any
 from ..analysis.measures import late_values
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..config.stages import STAGES_KEY, Point, Stages, multiply_step
+from ..config.search_stages import STAGES_KEY, Point, Stages, multiply_step
 from ..errors import EXIT_INTERRUPTED, ConfigError, InputError
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
