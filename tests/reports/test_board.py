@@ -165,5 +165,5 @@ def test_filters_show_the_claims_that_have_every_chosen_text(results, tmp_path):
         assert browser.run(choose, "board", "claims of the papers") == 6
         assert browser.run(choose, "verdict", "inconclusive") == 2
         assert browser.run(choose, "verdict", "") == 6 and browser.run(choose, "board", "") == 8
-        assert browser.run("return document.getElementById('count').textContent") == "8 of 8 claims"
+        assert browser.run("return document.getElementById('count').textContent") == "8 of 8 rows"
         assert not browser.complaints() and len(browser.requests()) == 1

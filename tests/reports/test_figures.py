@@ -108,6 +108,12 @@ def test_heat_maps_share_one_scale_and_leave_empty_ones_out():
     assert [text.get_text() for text in images[0].texts] == ["10.0\n±1.0", "20.0\n±2.0"]
 
 
+def test_numbers_of_a_heat_map_have_the_decimals_that_are_asked_for():
+    tiers = np.array([[1.0, 2.0]])
+    figure = heat_maps([HeatMap("", tiers, np.full((1, 2), np.nan))], ["r"], ["1", "2"], "", "", "tier", decimals=0)
+    assert [text.get_text() for text in figure.axes[0].texts] == ["1", "2"]
+
+
 def test_no_scale_of_a_heat_map_goes_beyond_100_percent():
     known = np.array([[99.0, 99.5]])
     figure = heat_maps([HeatMap("", known, known)], ["r"], ["1", "2"], "α", "β", "accuracy [%]", top=100.0)
@@ -187,6 +193,14 @@ def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
     arrows = [(mark.get_marker(), *mark.get_xydata()[0]) for mark in first.lines if mark.get_marker() in ("<", ">")]
     assert first.get_xlim() == (-3.2, 1.2) and arrows == [("<", -3.2, 1)]  # b reaches from -5 to 1
     assert not forest_panels([panel], style.styles(["a", "b", "c"]), "s", margin=float("nan")).axes[0].patches
+
+
+def test_intervals_of_values_need_no_zero_and_shade_every_second_group():
+    mean, known = np.array([95.0, 96.0, 94.0]), np.ones(3, bool)
+    panel = Forest("digits", ["a", "b", "c"], mean, mean - 1, mean + 1, known, groups=[1, 2, 3])
+    (axes,) = forest_panels([panel], style.styles(["a", "b", "c"]), "accuracy [%]", float("nan")).axes
+    assert axes.get_xlim() == pytest.approx((93.4, 96.6)) and [one.get_y() for one in axes.patches] == [-0.5, 1.5]
+    assert not [line for line in axes.lines if set(line.get_xdata()) == {0}]
 
 
 def test_long_titles_of_interval_panels_do_not_touch():

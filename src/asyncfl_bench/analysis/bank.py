@@ -48,9 +48,10 @@ COLUMNS = (
 _KEY = ["world", "rule", "stage", "factor", "seed"]
 
 
-def load_bank() -> pd.DataFrame:
+def load_bank(folder: Path | None = None) -> pd.DataFrame:
     """Judged runs of all rules in all worlds of the bank, one row a run. It needs no archive and no checkout.
 
+    folder              with the table; by default that of this package. Columns:
     world, rule         ``bank/digits``, ``fedbuff``
     stage, factor       judged: the chosen settings (factor 1); robustness: their step times ``factor``
     seed, identity      of the run
@@ -65,7 +66,7 @@ def load_bank() -> pd.DataFrame:
     uploads, virtual_time, uplink_bytes, downlink_bytes, wall_seconds          of the whole run
     server_state_bytes, client_state_bytes                  what the rule keeps on the server and on all clients
     """
-    return pd.read_csv(bank_folder() / JUDGED, dtype={"identity": str, "settings": str})
+    return pd.read_csv((folder or bank_folder()) / JUDGED, dtype={"identity": str, "settings": str})
 
 
 def judged_frame(runs: pd.DataFrame) -> pd.DataFrame:

@@ -66,8 +66,16 @@ class Stages:
 
 def declared_stages() -> Stages:
     """Return the stages that the bank declares, at full scale."""
-    sweep = read_yaml(places()[0].sweeps / f"{BANK}.yaml")
-    return Stages.from_settings(sweep["hydra"]["sweeper"]["stages"])
+    return Stages.from_settings(_read_declared()["stages"])
+
+
+def declared_choices(group: str) -> list[str]:
+    """Return the worlds (``paper``) or rules (``algorithm``) that the bank declares."""
+    return _read_declared()["params"][group].split(",")
+
+
+def _read_declared() -> Mapping[str, Any]:
+    return read_yaml(places()[0].sweeps / f"{BANK}.yaml")["hydra"]["sweeper"]
 
 
 def multiply_step(point: Point, factor: float) -> Point:

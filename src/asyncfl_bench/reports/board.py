@@ -102,7 +102,7 @@ def write_board(results: Path, html: bool = False) -> Path:
     if html or (results / HTML).exists():
         from .browser.html import write_tables
 
-        write_tables(TITLE, _browser_parts(rows, results), results / HTML, script="board.js")
+        write_tables(TITLE, _browser_parts(rows, results), results / HTML, script="filters.js")
     return target
 
 

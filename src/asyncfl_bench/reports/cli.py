@@ -249,9 +249,10 @@ def _write_pages(given: argparse.Namespace) -> int:
 
 
 def _write_bank(given: argparse.Namespace) -> int:
-    """Write the tables of the bank from its archive. Returns the exit code."""
-    from ..analysis.bank import write_tables
+    """Write the tables and the page of the bank from its archive. Returns the exit code."""
+    from ..analysis.bank import load_bank, write_tables
     from ..tracking.archive import NAME, RESULTS, archive_folders, describe_archive_folders
+    from .bank_page import write_bank_page
 
     refuse_others(given, BANK, ("out", "archive"), "it takes --out and --archive")
     archives = [
@@ -260,7 +261,9 @@ def _write_bank(given: argparse.Namespace) -> int:
     if not archives:
         searched = describe_archive_folders(given.archive or RESULTS)
         raise UsageError(f"{BANK}: no archive of its runs ({searched}); asyncfl_bench.load_bank() has the judged runs")
-    _show_written(write_tables(_load_runs(archives[:1]), _output_folder(given, False) / BANK))
+    folder = _output_folder(given, False) / BANK
+    _show_written(write_tables(_load_runs(archives[:1]), folder))
+    _show_written(write_bank_page(load_bank(folder), folder))
     return 0
 
 

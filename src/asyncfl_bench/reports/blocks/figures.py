@@ -69,9 +69,11 @@ class HeatMap:
 
 @dataclass
 class Forest:
-    """One panel of intervals, arrays of shape (methods,) in the order of ``labels``: differences to method ``best``.
+    """One panel of intervals, arrays of shape (methods,) in the order of ``labels``: differences to method ``best``, or
+    with a best of -1 values.
 
     decided  False: the interval is drawn hollow
+    groups   number of the group of each method: every second group is shaded; None: no groups
     """
 
     title: str
@@ -80,7 +82,8 @@ class Forest:
     low: np.ndarray
     high: np.ndarray
     decided: np.ndarray
-    best: int
+    best: int = -1
+    groups: Sequence[int] | None = None
 
     def cut_ends(self, left: float, right: float) -> tuple[np.ndarray, np.ndarray]:
         """Return whether the interval of each method begins before ``left``, and whether it ends behind ``right``."""
@@ -284,8 +287,11 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
     for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
         if margin == margin:
             axes.axvspan(-margin, margin, color="0.88", linewidth=0, zorder=0)
-        axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+        if panel.best >= 0:
+            axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for number, label in enumerate(panel.labels):
+            if panel.groups is not None and panel.groups[number] % 2:
+                axes.axhspan(labels.index(label) - 0.5, labels.index(label) + 0.5, color="0.93", linewidth=0, zorder=0)
             y, colour, is_best = labels.index(label), styles[label].colour, number == panel.best
             bars = [[panel.mean[number] - panel.low[number]], [panel.high[number] - panel.mean[number]]]
             look: dict[str, Any] = {"color": colour, "marker": "D" if is_best else "o", "markersize": 5}
@@ -317,7 +323,8 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
 
 def forest_limits(panels: Sequence[Forest], margin: float) -> tuple[float, float]:
     """Return the ends of the x axis of ``forest_panels``."""
-    means = np.concatenate([np.zeros(1), *(panel.mean[np.isfinite(panel.mean)] for panel in panels)])
+    zero = np.zeros(int(any(panel.best >= 0 for panel in panels)))
+    means = np.concatenate([zero, *(panel.mean[np.isfinite(panel.mean)] for panel in panels)])
     lowest, highest = means.min(), means.max()
     span = max(highest - lowest, 4 * margin if margin == margin else 0.0) or 1.0
     return lowest - 0.3 * span, highest + 0.3 * span
@@ -337,15 +344,17 @@ def heat_maps(
     column_label: str,
     bar: str,
     top: float | None = None,
+    decimals: int = 1,
 ) -> Figure | None:
     """Up to three maps in a row on one colour scale; the numbers are written into their cells. Empty maps are left
-    out; None if no map is left. bar: what the colour means; top: of the scale."""
+    out; None if no map is left. bar: what the colour means; top: of the scale; decimals: of the numbers."""
     maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
     if not maps:
         return None
     across = min(3, len(maps))
     down = math.ceil(len(maps) / across)
-    width, height = max(2.3, 0.72 * len(columns)), max(1.3, 0.5 * len(rows))
+    has_halves = any(np.isfinite(one.half_rc).any() for one in maps)  # a second line in each cell
+    width, height = max(2.3, 0.72 * len(columns)), max(1.3, (0.5 if has_halves else 0.24) * len(rows))
     figure = new_figure(1.7 + (0.4 + width) * across, 0.3 + (0.75 + height) * down)
     grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
     known = np.concatenate([one.mean_rc[np.isfinite(one.mean_rc)] for one in maps])
@@ -360,7 +369,7 @@ def heat_maps(
             text, colour = "–", "black"
             if math.isfinite(mean):
                 half_width = one.half_rc[row, column]
-                text = f"{mean:.1f}" + (f"\n±{half_width:.1f}" if math.isfinite(half_width) else "")
+                text = f"{mean:.{decimals}f}" + (f"\n±{half_width:.1f}" if math.isfinite(half_width) else "")
                 colour = "white" if mean < low + 0.55 * (high - low) else "black"
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95)
         axes.set_title(one.title, fontsize=10)

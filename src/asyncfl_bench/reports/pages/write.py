@@ -35,6 +35,7 @@ class Table:
 
     words  how many of the first columns are text; the others are aligned to the right
     units  header -> unit, which a browser page shows behind it; captions have it too
+    rows   most rows in README.md
     Columns without any text but dashes are dropped from ``shown``.
     """
 
@@ -43,6 +44,7 @@ class Table:
     data: pd.DataFrame
     words: int = 1
     units: Mapping[str, str] = field(default_factory=dict)
+    rows: int = MOST_ROWS
 
     def __post_init__(self) -> None:
         if self.shown is not None and len(self.shown):
@@ -140,8 +142,8 @@ def _table_lines(table: Table) -> Iterator[str]:
     """Yield the first rows of a table and the link to all of it."""
     link = f"[{table.name}.csv]({table.name}.csv)"
     if table.shown is not None:
-        yield markdown_table(table.shown[:MOST_ROWS], table.words)
-        link = f"{len(table.shown) - MOST_ROWS} more in {link}" if len(table.shown) > MOST_ROWS else link
+        yield markdown_table(table.shown[: table.rows], table.words)
+        link = f"{len(table.shown) - table.rows} more in {link}" if len(table.shown) > table.rows else link
     yield link
 
 

@@ -1,0 +1,273 @@
+"""The page of the bank: all rules in each world by tier, from the frame of judged runs. It has no ranks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ..analysis import names
+from ..analysis.statistics import paired_interval
+from ..analysis.tiers import judge_world
+from ..config.places import command_text
+from ..config.search_stages import BANK, declared_choices, declared_stages
+from ..errors import BenchError
+from .blocks.comparisons import interval_texts
+from .blocks.figures import Forest, HeatMap, forest_panels, heat_maps
+from .pages.provenance import ORIGIN, is_foreign
+from .pages.style import styles
+from .pages.write import Part, Picture, Table, draw_picture, format_number, write_parts
+
+HTML = "index.html"
+_TITLE = "The bank: every rule with searched settings in several worlds"
+_LEGEND = """\
+A world is a data set, a network, clients and a law of delay. Settings of a rule are searched on seeds that do not judge
+it. Accuracy is the mean test accuracy over the last fifth of the uploads, with its 95 % interval over {seeds} seeds.
+
+- A tier has the rules that do not differ significantly from its best rule. All pairs of a world are compared seed by
+  seed in one look at 5 %, with Holm's correction. The rules of a tier are in no order.
+- Tiers do not follow the means strictly. A rule whose differences vary much can share a tier with a better rule, and
+  two rules of neighbouring tiers can be equal. `pairs_WORLD.csv` has the interval of each pair.
+- Costs count until an evaluation first shows the world's target, a validation accuracy. They are medians over the
+  seeds, *never* if half of them miss it. Each rule sends an upload for every mini-batch.
+- Sixteen points are searched for each rule, which is coarse for four settings."""
+_WRONG = """\
+Accuracy at the chosen step size times 1/3 and times 3, minus that at the chosen step size, on the same three seeds
+[points], with the 95 % interval. Three seeds give wide intervals."""
+_TRAFFIC = """\
+Bytes of one upload up and down, and the state of the server and of all clients together, in models of d floats.
+Measured in the world {world}."""
+
+
+@dataclass(frozen=True)
+class World:
+    """A world with all judged runs of its rules.
+
+    rules, pairs  of ``judge_world``, rules by tier, those in no tier last, then in the order of all pages
+    runs          its judged and robustness runs
+    """
+
+    name: str
+    rules: pd.DataFrame
+    pairs: pd.DataFrame
+    runs: pd.DataFrame
+
+    @property
+    def title(self) -> str:
+        return self.name.partition("/")[2]
+
+    def tier_texts(self) -> pd.Series:
+        """Return the tier of each rule, or why it is in none."""
+        return self.rules["tier"].astype(str).where(self.rules["why"] == "", self.rules["why"])
+
+    def members(self, tier: int) -> str:
+        """Return the labels of a tier's rules."""
+        return ", ".join(map(names.algorithm_label, self.rules.index[self.rules["tier"] == tier]))
+
+
+def write_bank_page(frame: pd.DataFrame, folder: Path) -> list[Path]:
+    """Write README.md, its figures and tables, and index.html into ``folder``. Returns the paths of both pages.
+
+    frame  of ``asyncfl_bench.load_bank``; rules of the user are rows among the others
+    Raises BenchError if README.md is not a page.
+    """
+    from .browser.html import write_tables
+
+    if is_foreign(folder / "README.md"):
+        raise BenchError(f"{folder / 'README.md'} is not a page of afl-report; choose another place with --out")
+    worlds, notes = _judge_worlds(frame)
+    first, last = _first_parts(worlds, notes, frame), _last_parts(worlds, frame)
+    by_world = [part for world in worlds for part in _world_parts(world)]
+    target = write_parts([f"# {_TITLE}", *first, *by_world, *last], folder)
+    shown = [part for part in by_world if not (isinstance(part, Table) and part.shown is not None)]
+    table = [_all_worlds_table(worlds)] if worlds else []
+    write_tables(_TITLE, [*first, *table, *shown, *last], folder / HTML, script="filters.js" if worlds else "")
+    return [target, folder / HTML]
+
+
+def _judge_worlds(frame: pd.DataFrame) -> tuple[list[World], list[str]]:
+    """Return the complete worlds, and a line for each world or own rule that has not all judged runs."""
+    declared, wanted = declared_choices("algorithm"), {*declared_stages().judged_seeds}
+    judged = frame[frame["stage"] == "judged"]
+    worlds, notes = [], []
+    for name in dict.fromkeys([*declared_choices("paper"), *frame["world"]]):
+        seeds = judged[judged["world"] == name].groupby("rule")["seed"].agg(set).to_dict()
+        complete = [rule for rule, own in seeds.items() if own >= wanted]
+        lacking = [rule for rule in declared if rule not in complete]
+        own_lacking = [rule for rule in {*frame["rule"]} - {*declared, *complete}]
+        for lost in filter(None, (lacking, own_lacking)):
+            command = command_text([f"sweep={BANK}", f"paper={name}", f"algorithm={','.join(sorted(lost))}"])
+            text = f"{len(lost)} of {len(declared)} rules" if lost is lacking else ", ".join(sorted(lost))
+            notes.append(f"- **{name.partition('/')[2]}** lacks judged runs of {text}: `{command}`")
+        if lacking:
+            continue
+        of_world = frame[(frame["world"] == name) & frame["rule"].isin(complete)]
+        rules, pairs = judge_world(of_world[(of_world["stage"] == "judged") & of_world["seed"].isin(wanted)])
+        order = sorted(rules.index, key=lambda rule: _place_key(rule, rules["tier"][rule]))
+        worlds.append(World(name, rules.loc[order], pairs, of_world))
+    return worlds, notes
+
+
+def _place_key(rule: str, tier: int = 1) -> tuple:
+    """Return the sort key of a rule: rules in no tier come last."""
+    return (tier or math.inf, names.series_order(names.algorithm_label(rule)))
+
+
+def _first_parts(worlds: Sequence[World], notes: Sequence[str], frame: pd.DataFrame) -> list[Part]:
+    """Return what was decided, which runs are missing, and the legend."""
+    lines = []
+    for world in worlds:
+        counts = world.rules["tier"].value_counts()
+        tiers = int(world.rules["tier"].max())
+        lines.append(
+            f"- **{world.title}**: {len(world.rules)} rules in {tiers} tier{'s' * (tiers > 1)}. Tier 1 has "
+            f"{counts.get(1, 0)}: {world.members(1)}."
+        )
+        lost = world.rules[world.rules["tier"] == 0]
+        if len(lost):
+            texts = [f"{names.algorithm_label(str(rule))} ({why})" for rule, why in lost["why"].items()]
+            lines[-1] += f" In none: {', '.join(texts)}."
+    if len(worlds) > 1:
+        everywhere = set.intersection(*({*world.rules.index[world.rules["tier"] == 1]} for world in worlds))
+        labels = names.ordered_series(map(names.algorithm_label, everywhere))
+        lines.append(f"- Tier 1 of all {len(worlds)} worlds: {', '.join(labels) or 'no rule'}.")
+    parts: list[Part] = ["## Decided", "\n".join(lines)] if lines else []
+    parts += ["## Missing", "\n".join(notes)] if notes else []
+    seeds = frame.loc[frame["stage"] == "judged", "seed"].nunique()
+    parts.append(_LEGEND.format(seeds=seeds))
+    return [*parts, *_tier_map(worlds)]
+
+
+def _tier_map(worlds: Sequence[World]) -> list[Part]:
+    """Return the heat map of tiers and its table for a CSV file; nothing without a world."""
+    if not worlds:
+        return []
+    tiers = pd.DataFrame({world.title: world.rules["tier"] for world in worlds})
+    tiers = tiers.loc[sorted(tiers.index, key=_place_key)]
+    tier_rc = tiers.where(tiers > 0).to_numpy(float)
+    labels = [names.algorithm_label(rule) for rule in tiers.index]
+    maps = [HeatMap("", tier_rc, np.full_like(tier_rc, math.nan))]
+    figure = heat_maps(maps, labels, [*tiers], "", "world", "tier", decimals=0)
+    alt = "Tier of each rule in each world; –: in no tier"
+    return ["## Tiers", *draw_picture("tiers", figure, alt), Table("tiers", None, tiers.reset_index())]
+
+
+def _world_parts(world: World) -> list[Part]:
+    """Return the forest plot and the table of a world."""
+    shown, data = _rules_table(world)
+    return [
+        f"## {world.title[:1].upper()}{world.title[1:]}",
+        *_forest(world),
+        Table(f"rules_{world.title}", shown, data, 2, rows=len(shown)),
+        Table(f"pairs_{world.title}", None, world.pairs),
+    ]
+
+
+def _forest(world: World) -> list[Picture]:
+    """Return the intervals of all rules in a tier, a row a rule."""
+    rules = world.rules[world.rules["tier"] > 0]
+    labels = [names.algorithm_label(rule) for rule in rules.index]
+    mean, low, high = (rules[key].to_numpy(float) for key in ("mean", "low", "high"))
+    of_tiers = [f"{label} · {tier}" for label, tier in zip(labels, rules["tier"], strict=True)]
+    known = styles(labels)
+    looks = {text: known[label] for text, label in zip(of_tiers, labels, strict=True)}
+    panel = Forest(world.title, of_tiers, mean, low, high, np.ones(len(rules), bool), groups=[*rules["tier"]])
+    figure = forest_panels([panel] if labels else [], looks, "test accuracy [%]", math.nan)
+    alt = "Mean test accuracy of each rule with its 95 % interval over seeds; behind its name the tier, shaded in turn"
+    return draw_picture(f"forest_{world.title}", figure, alt)
+
+
+def _rules_table(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the rules of a world as text and as numbers."""
+    data = world.rules.copy()
+    judged = world.runs[world.runs["stage"] == "judged"].groupby("rule")
+    for kind in ("uploads", "time", "bytes"):
+        data[f"{kind}_to_target"] = judged[f"{kind}_to_target"].median()
+    data["reached"] = judged["uploads_to_target"].agg(lambda values: int(np.isfinite(values).sum()))
+    data["worst_tenth"] = judged["worst_tenth"].mean()
+    data["settings"] = judged["settings"].first()
+    shown = pd.DataFrame(
+        {
+            "rule": [names.algorithm_label(rule) for rule in data.index],
+            "tier": world.tier_texts(),
+            "accuracy [%]": [format_number(value, decimals=1) for value in data["mean"]],
+            "interval": interval_texts(data["low"], data["high"], 1),
+            "uploads": [_cost_text(value, 1) for value in data["uploads_to_target"]],
+            "time [s]": [_cost_text(value, 1, 1) for value in data["time_to_target"]],
+            "sent [MB]": [_cost_text(value, 1e6) for value in data["bytes_to_target"]],
+            "seeds reached": [f"{count} of {of}" for count, of in zip(data["reached"], data["seeds"], strict=True)],
+            "worst tenth [%]": [format_number(value, decimals=1) for value in data["worst_tenth"]],
+        }
+    )
+    return shown.reset_index(drop=True), data.reset_index()
+
+
+def _cost_text(value: float, unit: float, decimals: int = 0) -> str:
+    return "never" if math.isinf(value) else format_number(value / unit, decimals=decimals)
+
+
+def _all_worlds_table(worlds: Sequence[World]) -> Table:
+    """Return the rules of all worlds in one table, which has filters in a browser."""
+    tables = [_rules_table(world)[0].assign(world=world.title) for world in worlds]
+    frame = pd.concat(tables)
+    frame = frame[["world", *(name for name in frame if name != "world")]]
+    return Table("rules", frame, frame, 3)
+
+
+def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
+    """Return the cost of wrong steps, what rules send and keep, and where the runs come from."""
+    parts: list[Part] = []
+    if worlds:
+        shown, data = _wrong_steps(worlds)
+        parts += ["## Wrong step sizes", _WRONG, Table("robustness", shown, data, rows=len(shown))]
+        shown, data = _traffic(worlds[0])
+        parts += [
+            "## Sent and kept",
+            _TRAFFIC.format(world=worlds[0].title),
+            Table("traffic", shown, data, rows=len(shown)),
+        ]
+    counts = frame["stage"].value_counts()
+    lines = [f"- {counts.get('judged', 0)} judged runs and {counts.get('robustness', 0)} with another step size"]
+    lines.append("- rules of play: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
+    lines.append("- the same rows in Python: `asyncfl_bench.load_bank()`")
+    return [*parts, ORIGIN, f"```sh\nafl-run sweep={BANK}\nafl-report {BANK}\n```", "\n".join(lines)]
+
+
+def _wrong_steps(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return what another step costs each rule in each world, as text and as numbers."""
+    rows, columns = [], dict[str, dict[str, str]]()
+    for world in worlds:
+        runs = world.runs.assign(score=world.runs["accuracy"].mask(world.runs["diverged"].astype(bool)))
+        judged, others = (runs[runs["stage"] == stage] for stage in ("judged", "robustness"))
+        both = others.merge(judged[["rule", "seed", "score"]], on=["rule", "seed"], suffixes=("", "_chosen"))
+        both["change"] = both["score"] - both["score_chosen"]
+        for (factor, rule), change in both.groupby(["factor", "rule"])["change"]:
+            found, lost = paired_interval(change), int(change.isna().sum())
+            row = {"world": world.title, "rule": rule, "factor": factor, "change": found.mean}
+            rows.append(row | {"low": found.low, "high": found.high, "seeds": found.n, "diverged": lost})
+            (interval,) = interval_texts([found.low], [found.high], 1)
+            text = f"{lost} of {len(change)} diverged" if lost else f"{format_number(found.mean, '+', 1)} {interval}"
+            step = "1/3" if float(str(factor)) < 1 else f"{factor:g}"
+            columns.setdefault(f"{world.title} × {step}", {})[str(rule)] = text
+    shown = pd.DataFrame(columns).fillna("-")
+    shown = shown.loc[sorted(shown.index, key=_place_key)]
+    shown.insert(0, "rule", [names.algorithm_label(rule) for rule in shown.index])
+    return shown, pd.DataFrame(rows)
+
+
+def _traffic(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return bytes of an upload and of the state in models, as text and as numbers."""
+    judged = world.runs[world.runs["stage"] == "judged"]
+    by_upload = judged[["uplink_bytes", "downlink_bytes"]].div(judged["uploads"], axis=0)
+    model = by_upload["uplink_bytes"].min()
+    columns = {"up": by_upload["uplink_bytes"], "down": by_upload["downlink_bytes"]}
+    columns |= {"server": judged["server_state_bytes"], "clients": judged["client_state_bytes"]}
+    data = (pd.DataFrame(columns) / model).groupby(judged["rule"]).mean()
+    data = data.loc[sorted(data.index, key=_place_key)]
+    shown = data.map(lambda value: format_number(value, decimals=1))
+    shown.insert(0, "rule", [names.algorithm_label(rule) for rule in data.index])
+    return shown, data.reset_index()
