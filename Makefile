@@ -17,7 +17,7 @@ DEV := $(VENV)/.installed-dev
 crash bench peers golden: export WANDB_MODE := disabled
 
 $(STAMP): pyproject.toml
-	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1 GB"
+	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1.7 GB"
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; make PYTHON=/path/to/python names one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip

@@ -92,7 +92,7 @@ def test_an_overview_of_pages_at_scale_small_written_again_is_the_committed_one(
 @only_in_check
 def test_a_figure_of_two_profiles_drawn_again_is_the_committed_one(report, tmp_path):
     skip_other_versions()
-    report("ace", "ace/figure2", "--scale", "medium", "--beside", "fair", "published")
+    report("ace", "ace/figure2", "--scale", "medium", "--beside", "published", "fair")
     for path in (RESULTS / "ace" / "figure2").glob("*.png"):
         assert (tmp_path / "ace" / "figure2" / path.name).read_bytes() == path.read_bytes()
 

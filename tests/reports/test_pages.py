@@ -433,14 +433,23 @@ def test_the_step_is_chosen_by_validation_and_never_by_test_accuracy(paper_page)
 
 
 def test_profiles_are_drawn_side_by_side_and_never_averaged(paper_page):
-    page = paper_page("ace/figure2", [({"seed": seed}, curve(0.8)) for seed in (0, 1)])
+    lengths = {"ace": 0.8, "asgd": 0.4}
+    runs = [
+        ({"algorithm": rule, "seed": seed}, curve(top + seed / 50)) for rule, top in lengths.items() for seed in (0, 1)
+    ]
+    page = paper_page("ace/figure2", runs, keys=("algorithm",))
     half = page.points.assign(**{"test/accuracy": page.points["test/accuracy"] / 2})
-    picture = picture_beside([replace(page, profile="fair", points=half), page], "both")
-    titles = [f"{steps} steps: α = 0.1, β = 5, 2 seeds" for steps in ("searched", "printed")]
-    assert [axes.get_title() for axes in picture.figure.axes] == titles
-    ends = [line for axes in picture.figure.axes for line in axes.lines if line.get_marker() == "|"]
-    assert [float(line.get_ydata()[0]) for line in ends] == pytest.approx([40.0, 80.0])
-    assert picture.figure.legends[0].get_texts()[-1].get_text() == "the budget ends"
+    picture = picture_beside([page, replace(page, profile="fair", points=half)], "both")
+    printed, searched = picture.figure.axes
+    assert [axes.get_title() for axes in (printed, searched)] == [
+        f"{steps} steps: the best is undecided" for steps in ("Printed", "Searched")
+    ]
+    assert "(2 seeds)" in printed.get_xlabel() and not picture.figure.legends
+    for axes, share in ((printed, 1), (searched, 0.5)):
+        ends = sorted(float(line.get_ydata()[-1]) for line in axes.lines if len(line.get_ydata()))
+        assert ends == pytest.approx([share * 41, share * 81])
+        names = [(text.get_text(), text.xy[1]) for text in axes.texts]
+        assert [name for name, _ in sorted(names, key=lambda one: one[1])] == ["vanilla ASGD", "ACE"]
 
 
 @pytest.mark.slow

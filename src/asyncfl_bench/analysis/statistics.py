@@ -118,6 +118,12 @@ def prediction_interval(values: Floats, extra_error: float = 0.0) -> tuple[float
     return float(values_s.mean()) - half, float(values_s.mean()) + half
 
 
+def mean_interval(mean: np.ndarray, std: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the 95 % interval of each mean over ``n`` values with these sample deviations: mean ± t s / sqrt(n)."""
+    half = _quantile(n) * std / math.sqrt(n)
+    return mean - half, mean + half
+
+
 def interquartile_mean(values_c: Floats) -> float:
     """Mean of the middle half over cells and seeds: a quarter (rounded down) is cut off at either end."""
     values = _drop_missing(values_c)

@@ -30,7 +30,6 @@ class Curves:
 
     metric  instead of the page's; only: series; split: a key of the cells with a figure for each of its values
     name    of the files, where a page draws an axis twice
-    ends    mark where the budget of each series ends
     """
 
     axis: str = "iteration"
@@ -40,7 +39,6 @@ class Curves:
     columns: int = 2
     heading: str = ""
     name: str = "curves"
-    ends: bool = False
 
     def __call__(self, page: Page) -> list[Part]:
         metric = self.metric or page.metric
@@ -80,7 +78,7 @@ class Curves:
         for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
-            lines.append(_mean_line(series, page.styles[series], curve, self.ends))
+            lines.append(_mean_line(series, page.styles[series], curve))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)
@@ -92,11 +90,11 @@ class Curves:
         return Panel(title, lines, top=100.0 if names.is_percent(metric) else None)
 
 
-def _mean_line(label: str, look: style.Style, curve: pd.DataFrame, ends: bool = False) -> Line:
+def _mean_line(label: str, look: style.Style, curve: pd.DataFrame) -> Line:
     """Return a curve of ``mean_curve`` as a line, with a band if it is of several seeds."""
     x, y, low, high = (curve[key].to_numpy(float) for key in ("x", "mean", "low", "high"))
     has_band = curve["seeds"].max() > 1
-    return Line(label, look, x, y, low if has_band else None, high if has_band else None, ends=ends)
+    return Line(label, look, x, y, low if has_band else None, high if has_band else None)
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,6 @@ _LOG_FROM = 8  # lines whose ends are this factor apart share no readable linear
 _MANY = 300  # points beyond which a line is faint, and means of consecutive ones are drawn over it
 _MEANS = 60  # number of these means
 _TOP = 0.05  # share of the y axis: where all late differences are within it, the axis shows that part
-_END = "the budget ends"
-_END_MARK: dict[str, Any] = {"marker": "|", "markersize": 14, "markeredgewidth": 2.2}
 COLOURS = "cividis"  # even in grey, and alike for all kinds of colour vision
 
 
@@ -31,7 +29,6 @@ class Line:
 
     dotted  a published line: thin, dotted, without marks
     points  values at settings: marks with bars, a little apart from other lines; linked: with a line between them
-    ends    a bar at the last point, where a budget ends
     """
 
     label: str
@@ -43,16 +40,16 @@ class Line:
     dotted: bool = False
     points: bool = False
     linked: bool = True
-    ends: bool = False
 
 
 @dataclass
 class Panel:
-    """One pair of axes. y_label: its own, where panels differ. top: of axis and bands, 100 for percent.
+    """One pair of axes. x_label, y_label: its own, where panels differ. top: of axis and bands, 100 for percent.
     names: of the places 0, 1, … of a categorical x axis."""
 
     title: str
     lines: list[Line]
+    x_label: str = ""
     y_label: str = ""
     top: float | None = None
     names: Sequence[str] = field(default_factory=tuple)
@@ -110,6 +107,7 @@ def line_panels(
     x_log: bool | float | None = None,
     y_log: bool = False,
     zero: bool = False,
+    legend: bool = True,
 ) -> Figure | None:
     """Panels in rows of ``columns``, one legend below all of them. Lines without a point and empty panels are left out.
     None if no panel is left.
@@ -124,12 +122,11 @@ def line_panels(
     columns = 3 if len(panels) == 3 else max(1, min(columns, len(panels)))
     rows = math.ceil(len(panels) / columns)
     lines = [line for panel in panels for line in panel.lines]
-    legend = {(line.label, line.dotted): line for line in lines}
+    legends = {(line.label, line.dotted): line for line in lines}
     width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
-    across = _legend_columns(
-        [*(label for label, _ in legend), *([_END] if any(line.ends for line in lines) else [])], width
-    )
-    figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + 0.35 + 0.2 * math.ceil(len(legend) / across))
+    across = _legend_columns([label for label, _ in legends], width)
+    below = 0.35 + 0.2 * math.ceil(len(legends) / across) if legend else 0.0
+    figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + below)
     own_y = any(panel.y_label for panel in panels)
     grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
     if x_log is None:
@@ -151,12 +148,13 @@ def line_panels(
         if own_y or place % columns == 0:
             axes.set_ylabel(panel.y_label or y_label)
         if place + columns >= len(panels):
-            axes.set_xlabel(x_label + (" (log scale)" if x_log is True else ""))
+            axes.set_xlabel((panel.x_label or x_label) + (" (log scale)" if x_log is True else ""))
     if not y_log:
         for place, panel in enumerate(panels if own_y else panels[:1]):
             axes = grid.flat[place]
             axes.set_ylim(*_set_y_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
-    _add_legend(figure, list(legend.values()), across)
+    if legend:
+        _add_legend(figure, list(legends.values()), across)
     return figure
 
 
@@ -206,8 +204,6 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
             axes.plot(x, y, color=style.colour, linewidth=0.5, alpha=0.35)
             x, y = (np.array([part.mean() for part in np.array_split(values, _MEANS)]) for values in (x, y))
         axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
-        if line.ends:
-            axes.plot(x[-1:], y[-1:], color=style.colour, **_END_MARK)
     if panel.names:
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
     elif places and len(places) <= 12 and not x_log:
@@ -254,9 +250,6 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
 
     handles = [Line2D([], [], **({"markersize": 5} | _line_look(line))) for line in lines]
     labels = [line.label for line in lines]
-    if any(line.ends for line in lines):
-        handles.append(Line2D([], [], color="0.3", linestyle="none", **_END_MARK))
-        labels.append(_END)
     if len(lines) > 1 or lines[0].label:
         look: dict[str, Any] = {"ncols": across, "frameon": False, "fontsize": 9, "handlelength": 3.2}
         if any(len(line.x) > _MANY for line in lines):
