@@ -89,7 +89,12 @@ class _Relu:
         return a, a
 
     def backward(self, w_pd: Tensor, error: Tensor, entered: Tensor, out_pd: Tensor, first: bool) -> Tensor:
-        return error.mul_(entered > 0)
+        return aten.threshold_backward.grad_input(error, entered, 0, grad_input=error)
+
+
+class _PerceptronRelu(_Relu):
+    def backward(self, w_pd: Tensor, error: Tensor, entered: Tensor, out_pd: Tensor, first: bool) -> Tensor:
+        return error.mul_(entered > 0)  # infinity times 0 is NaN, as in the archived runs
 
 
 @dataclass
@@ -124,11 +129,13 @@ class StackedNetwork:
     """
 
     def __init__(self, layers: list[Any]):
+        kinds = [type(layer) for layer in layers if not isinstance(layer, _Flatten)]
+        self.perceptron = set(kinds[::2]) == {_Linear} and set(kinds[1::2]) <= {_Relu}
+        if self.perceptron:
+            layers = [_PerceptronRelu() if isinstance(layer, _Relu) else layer for layer in layers]
         self._layers = layers
         self._first = next(place for place, layer in enumerate(layers) if isinstance(layer, LinearLayer))
         self._class_c: Tensor | None = None
-        kinds = [type(layer) for layer in layers if not isinstance(layer, _Flatten)]
-        self.perceptron = set(kinds[::2]) == {_Linear} and set(kinds[1::2]) <= {_Relu}
 
     @classmethod
     def try_from_module(cls, module: nn.Module) -> StackedNetwork | None:
@@ -173,13 +180,9 @@ class StackedNetwork:
         logits_pbc, entered = self._forward(w_pd, x_pb)
         if bias_pc is not None:
             logits_pbc.add_(bias_pc.unsqueeze(1))
-        log_pbc, label_pb1 = torch.log_softmax(logits_pbc, dim=2), y_pb.unsqueeze(2)
-        loss_p = -(log_pbc.gather(2, label_pb1).squeeze(2) * weight_pb).sum(dim=1)
-        # gradient of the weighted cross-entropy with respect to the logits: weight * (softmax - one-hot). A comparison
-        # makes the one-hot labels: a scatter sorts in deterministic mode. The weight comes last: equal bits on a CPU
-        error: Tensor | None = (
-            log_pbc.exp_().add_(label_pb1 == self._classes(log_pbc), alpha=-1).mul_(weight_pb.unsqueeze(2))
-        )
+        error: Tensor | None
+        differentiate = self._differentiate_as_archived if self.perceptron else _differentiate_loss
+        loss_p, error = differentiate(logits_pbc, y_pb, weight_pb)
         for place in range(len(self._layers) - 1, self._first - 1, -1):
             error = self._layers[place].backward(w_pd, error, entered.pop(), out_pd, place == self._first)
         return loss_p
@@ -196,11 +199,25 @@ class StackedNetwork:
             entered.append(kept)
         return a, entered
 
-    def _classes(self, logits_pbc: Tensor) -> Tensor:
-        """(C,) numbers of the classes."""
+    def _differentiate_as_archived(self, logits_pbc: Tensor, y_pb: Tensor, weight_pb: Tensor) -> tuple[Tensor, Tensor]:
+        """See ``_differentiate_loss``; with the bits of archived runs on a CPU."""
         if self._class_c is None or self._class_c.device != logits_pbc.device:
             self._class_c = torch.arange(logits_pbc.shape[2], device=logits_pbc.device)
-        return self._class_c
+        log_pbc, label_pb1 = torch.log_softmax(logits_pbc, dim=2), y_pb.unsqueeze(2)
+        loss_p = -(log_pbc.gather(2, label_pb1).squeeze(2) * weight_pb).sum(dim=1)
+        # weight * (softmax - one-hot), the weight last. A scatter of labels would sort in deterministic mode
+        is_label_pbc = label_pb1 == self._class_c
+        return loss_p, log_pbc.exp_().add_(is_label_pbc, alpha=-1).mul_(weight_pb.unsqueeze(2))
+
+
+def _differentiate_loss(logits_pbc: Tensor, y_pb: Tensor, weight_pb: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the (p,) weighted cross-entropies and their gradients (p, B, C), by the kernels that autograd calls."""
+    log_pbc = torch.log_softmax(logits_pbc, dim=2)
+    total = weight_pb[0, 0]  # an argument that is not read: nothing is averaged
+    given = weight_pb.flatten(), log_pbc.flatten(0, 1), y_pb.flatten(), None, 0, -100, total
+    negative_pbc = aten.nll_loss_backward(*given).view_as(log_pbc)  # minus the weight at the label, else 0
+    loss_p = torch.bmm(negative_pbc.flatten(1).unsqueeze(1), log_pbc.flatten(1).unsqueeze(2)).flatten()
+    return loss_p, aten._log_softmax_backward_data(negative_pbc, log_pbc, 2, log_pbc.dtype)
 
 
 def _try_layer(part: nn.Module, at: int) -> Any:
