@@ -76,7 +76,7 @@ peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB int
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
 
-rules: $(DEV) ## docs/explanation/rules.md and its figure, from the rules' declarations
+rules: $(DEV) ## docs/explanation/rules.md and its figure, from the rules' declarations; the pages in results/by_rule
 	$(BIN)/python scripts/rules.py
 
 settings: $(DEV) ## the table of sweeps/README.md, from the yaml files and the archives

@@ -32,7 +32,7 @@ _CONTENTS = {
     "Reference": "docs/reference/command_line build/pages/settings docs/reference/algorithms docs/explanation/time "
     "docs/reference/run_directory docs/reference/statistics",
     "Explanation": "docs/explanation/rules docs/explanation/architecture docs/explanation/performance",
-    "Rules": " ".join(f"build/pages/{name}" for name in rules.rules()),
+    "Rules": " ".join(f"results/by_rule/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules docs/findings/memory docs/findings/leads results/README results/declared "
     "build/pages/gallery",
@@ -41,16 +41,10 @@ _CONTENTS = {
 
 
 def _write_pages(app):
-    """A page for each rule, from its docstring, a page of all settings, and one with the figures of all pages."""
+    """A page of all settings, and one with the figures of all pages of results."""
     folder = ROOT / "build" / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name, rule in rules.rules().items():
-        classes = f".. autoclass:: {rule.__module__}.{rule.__qualname__}\n"
-        classes += f".. autoclass:: {rule.Config.__module__}.{rule.Config.__qualname__}\n   :no-index:\n"
-        links = "[Settings](settings.md), [all rules](../../docs/reference/algorithms.md)"
-        use = f"```sh\nafl-run algorithm={name}\n```"
-        (folder / f"{name}.md").write_text(f"# {name}\n\n{use}\n\n```{{eval-rst}}\n{classes}```\n\n{links}\n")
     (folder / "settings.md").write_text(settings_page.page(), encoding="utf-8")
     gallery = ["# Gallery", "The figures of all pages of results:"]
     for page in sorted((ROOT / "results").glob("*/*/*/README.md")):
@@ -63,7 +57,7 @@ def _write_pages(app):
 def _with_contents(app, name, source):
     """The site's contents, which readers of the repository have as the README's last section."""
     if name == "docs/reference/algorithms":
-        source[0] = re.sub(r"^\| `(\w+)` \|", r"| [`\1`](../../build/pages/\1.md) |", source[0], flags=re.M)
+        source[0] = re.sub(r"^\| `(\w+)` \|", r"| [`\1`](../../results/by_rule/\1.md) |", source[0], flags=re.M)
     if name == root_doc:
         for caption, pages in _CONTENTS.items():
             lines = ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages.split(), "```", ""]

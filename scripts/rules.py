@@ -1,4 +1,4 @@
-"""`make rules`: write rules.md and limits.svg in docs/explanation/ from the rules' declarations and from limits.yaml.
+"""`make rules`: write docs/explanation/rules.md and limits.svg from declarations and limits.yaml, and results/by_rule/.
 
 The class attributes and docstring sections declare most facts. Facts of an upload that the server uses are found in the
 code.
@@ -20,6 +20,7 @@ import yaml
 
 from asyncfl_bench.algorithms.base import ServerRule
 from asyncfl_bench.experiment.contract import Limit
+from asyncfl_bench.reports.board import write_board
 
 ROOT = Path(__file__).parents[1]
 PAGE, FIGURE, LIMITS = (ROOT / "docs" / "explanation" / name for name in ("rules.md", "limits.svg", "limits.yaml"))
@@ -316,4 +317,5 @@ def heights(columns: dict[int, list], paths: list[list]) -> dict:
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
     FIGURE.write_text(figure(), encoding="utf-8")
-    print(f"wrote {PAGE.relative_to(ROOT)} and {FIGURE.relative_to(ROOT)}")
+    write_board(ROOT / "results")
+    print(f"wrote {PAGE.relative_to(ROOT)}, {FIGURE.relative_to(ROOT)} and results/by_rule")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench.analysis.verdicts import read_pages
-from asyncfl_bench.reports import board, cli
+from asyncfl_bench.reports import board, cli, rule_pages
 from asyncfl_bench.reports.pages import write
 from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page
@@ -98,4 +98,13 @@ def test_a_figure_of_two_profiles_drawn_again_is_the_committed_one(report, tmp_p
 
 
 def test_the_board_has_the_verdicts_of_the_committed_pages():
-    assert (RESULTS / "README.md").read_text("utf-8") == board.board_text(board.board_rows(read_pages(RESULTS)))
+    rows = board.board_rows(read_pages(RESULTS))
+    assert (RESULTS / "README.md").read_text("utf-8") == board.board_text(rows)
+    assert (RESULTS / board.CLAIMS).read_text("utf-8") == board.claims_csv(rows)
+
+
+def test_the_page_of_a_rule_has_the_claims_bank_and_findings_of_today():
+    rows, bank = board.board_rows(read_pages(RESULTS)), rule_pages.bank_lines()
+    for path in (RESULTS / rule_pages.FOLDER).iterdir():
+        text = rule_pages.page_text(path.stem, rows, bank.get(path.stem, ()), RESULTS)
+        assert path.read_text("utf-8") == text, "make rules"

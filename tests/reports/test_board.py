@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from reports.chromium import Chromium, missing
 from reports.claims_by_hand import demo, found, write_page, write_pages
 
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
+from asyncfl_bench.config import options
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import HTML, board_rows, board_text, write_board
+from asyncfl_bench.reports.board import CLAIMS, HTML, board_rows, board_text, write_board
 
 __all__ = ["demo"]  # a fixture
 
@@ -32,15 +35,13 @@ def table_after(text: str, heading: str) -> list[list[str]]:
 
 
 def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
-    rows = table_after(write_board(results).read_text(), "## Demo")
+    text = write_board(results).read_text()
+    decided, rest = text[text.index("## Demo") :].split("<details>")[:2]
+    rows = table_after(decided, "## Demo")
     items = [(sentence.partition(" (")[0], verdict) for _, sentence, _, verdict, _ in rows]
     assert items == [
         ("**Abstract.** ACE is more accurate than FedBuff", "**holds (indication)**"),
         ("ACE is faster than FedBuff", "**fails**"),
-        ("ACE ends highest", "**inconclusive**"),
-        ("ACE ends highest", "**inconclusive**"),
-        ("ACE converges", "**blocked**"),
-        ("ACE is cheaper", "**not run**"),
     ]
     link = "[figure 1](demo/figure1/published-medium/README.md)"
     assert rows[1] == [
@@ -52,7 +53,37 @@ def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
         "medium, 5 seeds",
     ]
     assert rows[0][2].endswith("; seeds seen before the claim changed") and rows[0][4] == "medium, 3 seeds"
-    assert rows[4] == ["theorem 1", "ACE converges (section 4)", "runs do not decide a bound", "**blocked**", ""]
+    folded = [(sentence.partition(" (")[0], reason) for _, sentence, reason in table_after(rest, "<summary>")]
+    assert folded == [
+        ("ACE ends highest", "needs about 8 seeds"),
+        ("ACE ends highest", "needs more than 200 seeds"),
+        ("ACE converges", "blocked"),
+        ("ACE is cheaper", "not run"),
+    ]
+    assert "<summary>4 undecided claims, most often: needs about 8 seeds</summary>\n\n| " in rest
+
+
+def test_all_reasons_and_the_rules_of_a_claim_are_in_one_table(results):
+    write_board(results)
+    frame = pd.read_csv(results / CLAIMS, keep_default_na=False).set_index("id")
+    assert frame.loc["faster", ["paper", "rules", "verdict"]].tolist() == ["demo", "ace fedbuff", "fails"]
+    assert frame.loc["bound", "reason"] == "runs do not decide a bound"
+    assert set(frame["board"]) == {"claims of the papers", "by construction of the code", "questions of this project"}
+
+
+def test_each_rule_has_a_row_and_a_page_that_ends_with_what_the_runs_say(results):
+    text = write_board(results).read_text()
+    index = table_after(text, "## Rules")
+    names = re.findall(r"\(by_rule/(\w+)\.md\)", text)
+    assert sorted(names) == options("algorithm") and all((results / f"by_rule/{name}.md").exists() for name in names)
+    row = next(row for row in index if row[0].startswith("[FedBuff]"))
+    assert row[1] == "arXiv:2106.06639" and re.fullmatch(r"\d+ / \d+ / \d+", row[2])
+    page = (results / "by_rule" / "fedbuff.md").read_text()
+    assert page.startswith("# FedBuff\n") and "afl-run --help algorithm=fedbuff" in page and ">>>" not in page
+    claim = next(row for row in table_after(page, "## Claims") if "ACE is faster" in row[1])
+    assert claim[0] == "[figure 1](../demo/figure1/published-medium/README.md)" and claim[3] == "**fails**"
+    assert "ACE is faster" not in (results / "by_rule" / "port.md").read_text()
+    assert page.index("## Claims") < page.index("## Bank")
 
 
 def test_the_top_counts_the_papers_claims_and_never_an_indication_as_a_verdict(results):
@@ -126,14 +157,16 @@ def test_every_claim_of_this_package_has_a_row(tmp_path):
     every = [claim.key for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
     assert sorted(row.claim.key for row in rows) == sorted(every)
     tables = [line.replace("\\|", "") for line in board_text(rows).splitlines() if line.startswith("| ")]
-    assert {line.count("|") for line in tables} <= {3, 5, 6, 7, 8}  # bars of |B|² do not make columns
+    assert {line.count("|") for line in tables} <= {3, 4, 5, 6, 7, 8}  # bars of |B|² do not make columns
 
 
 def test_links_lead_to_pages_and_the_same_pages_give_the_same_bytes(results):
     first = write_board(results, html=True).read_bytes()
     page = (results / HTML).read_bytes()
     links = {part.split(")")[0] for part in first.decode().split("](")[1:]} - {"../docs/reference/statistics.md"}
-    assert links == {"demo/figure1/published-medium/README.md"} and all((results / link).exists() for link in links)
+    assert all((results / link).exists() for link in links)
+    pages = {link for link in links if not link.startswith("by_rule/")}
+    assert pages == {"demo/figure1/published-medium/README.md", "claims.csv"}
     (results / HTML).write_text("old")
     assert write_board(results).read_bytes() == first and (results / HTML).read_bytes() == page  # it stays current
     (results / "demo" / "claims.json").write_text("{}")

@@ -67,13 +67,19 @@ _BETA = "exp_beta"
 
 
 @cache
-def rule_labels() -> dict[str, str]:
-    """Label of each rule of this package, by the name of its yaml."""
+def rule_classes() -> dict[str, type]:
+    """Class of each rule of this package, by the name of its yaml."""
     found = {}
     for path in (config_directory() / "algorithm").glob("*.yaml"):
         module, _, class_name = class_names(path)[0].rpartition(".")
-        found[path.stem] = str(getattr(import_module(module), class_name).label)
+        found[path.stem] = getattr(import_module(module), class_name)
     return found
+
+
+@cache
+def rule_labels() -> dict[str, str]:
+    """Label of each rule of this package, by the name of its yaml."""
+    return {name: str(rule.label) for name, rule in rule_classes().items()}  # type: ignore[attr-defined]
 
 
 @cache

@@ -79,7 +79,7 @@ def write_bank_page(frame: pd.DataFrame, folder: Path) -> list[Path]:
 
     if is_foreign(folder / "README.md"):
         raise BenchError(f"{folder / 'README.md'} is not a page of afl-report; choose another place with --out")
-    worlds, notes = _judge_worlds(frame)
+    worlds, notes = judge_worlds(frame)
     first, last = _first_parts(worlds, notes, frame), _last_parts(worlds, frame)
     by_world = [part for world in worlds for part in _world_parts(world)]
     target = write_parts([f"# {_TITLE}", *first, *by_world, *last], folder)
@@ -89,7 +89,7 @@ def write_bank_page(frame: pd.DataFrame, folder: Path) -> list[Path]:
     return [target, folder / HTML]
 
 
-def _judge_worlds(frame: pd.DataFrame) -> tuple[list[World], list[str]]:
+def judge_worlds(frame: pd.DataFrame) -> tuple[list[World], list[str]]:
     """Return the complete worlds, and a line for each world or own rule that has not all judged runs."""
     declared, wanted = declared_choices("algorithm"), {*declared_stages().judged_seeds}
     judged = frame[frame["stage"] == "judged"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,9 +15,11 @@ from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
 from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
 from ..files import write_text
 from .pages.write import Part, Table
+from .rule_pages import claim_parts, index_part, rules_of_claim, write_rule_pages
 
 TITLE = "What the papers claim and what the runs say"
 HTML = "index.html"
+CLAIMS = "claims.csv"
 DECIDED = VERDICTS[:3]
 BOARD_TITLES = dict(
     zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
@@ -35,7 +37,11 @@ at most 5 % are called **fails**. The share of errors among decided claims is un
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
 data with a smaller network or a part of its time. `small` is handwritten digits. Only `full` decides about the \
 paper's own experiment."""
-_RULES = "The rules are in [docs/reference/statistics.md](../docs/reference/statistics.md)."
+_RULES_LEGEND = """\
+Each rule has a page with its definition and the results of its runs. A claim of a paper counts for all rules that it \
+compares; indications are open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
+_RULES = """\
+[claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,9 @@ class Row:
 
 
 def write_board(results: Path, html: bool = False) -> Path:
-    """Writes ``results/README.md`` from all pages below ``results``; the same pages give the same bytes.
+    """Writes ``results/README.md``, claims.csv and a page for each rule from all pages below ``results``.
+
+    The same pages give the same bytes.
 
     html  also ``index.html``, which is written in any case where it exists
     """
@@ -99,6 +107,8 @@ def write_board(results: Path, html: bool = False) -> Path:
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
+    write_text(results / CLAIMS, claims_csv(rows))
+    write_rule_pages(rows, results)
     if html or (results / HTML).exists():
         from .browser.html import write_tables
 
@@ -117,17 +127,37 @@ def board_rows(pages: dict[str, PageVerdicts], papers: Collection[str] = ()) -> 
 
 def board_text(rows: Sequence[Row]) -> str:
     """Return the text of the board: counts of the papers' own claims, a table for each paper, and two short ones."""
-    parts: list[Part] = [f"# {TITLE}", *count_parts(rows, "claims of the papers"), f"{_LEGEND}\n\n{_RULES}"]
+    parts: list[Part] = [f"# {TITLE}", "## Rules", _RULES_LEGEND, index_part(rows)]
+    parts += ["## Counts", *count_parts(rows, "claims of the papers"), f"{_LEGEND}\n\n{_RULES}"]
     for paper in claims.papers_with_claims():
         own = [row for row in rows if row.claim.paper == paper and row.claim.board == "paper"]
         if own:
-            parts += [f"## {claims.paper_title(paper)}", Table(paper, _board_table(own), pd.DataFrame())]
+            parts += [f"## {claims.paper_title(paper)}", *claim_parts(paper, own)]
     for board in BOARDS[1:]:
         if own := [row for row in rows if row.claim.board == board]:
             frame = _board_table(own)
             frame.insert(0, "paper", [claims.paper_title(row.claim.paper) for row in own])
             parts += [f"## {BOARD_TITLES[board].capitalize()}", Table(board, frame, pd.DataFrame())]
     return markdown_text(parts)
+
+
+def claims_csv(rows: Sequence[Row]) -> str:
+    """Return all claims with the rules that they compare and the whole reason, a line a claim."""
+    columns: dict[str, Callable[[Row], str]] = {
+        "paper": lambda row: row.claim.paper,
+        "id": lambda row: row.claim.id,
+        "board": lambda row: BOARD_TITLES[row.claim.board],
+        "item": lambda row: row.claim.item,
+        "rules": lambda row: " ".join(rules_of_claim(row.claim)),
+        "claim": lambda row: row.sentence,
+        "measured": lambda row: row.measured,
+        "verdict": lambda row: row.verdict.marked_word,
+        "reason": lambda row: row.verdict.reason,
+        "scale": lambda row: row.scale_text,
+        "page": lambda row: row.link,
+    }
+    frame = pd.DataFrame({name: [text_of(row) for row in rows] for name, text_of in columns.items()})
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def count_parts(rows: Sequence[Row], noun: str) -> list[Part]:

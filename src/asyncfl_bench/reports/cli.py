@@ -253,6 +253,7 @@ def _write_bank(given: argparse.Namespace) -> int:
     from ..analysis.bank import load_bank, write_tables
     from ..tracking.archive import NAME, RESULTS, archive_folders, describe_archive_folders
     from .bank_page import write_bank_page
+    from .board import write_board
 
     refuse_others(given, BANK, ("out", "archive"), "it takes --out and --archive")
     archives = [
@@ -264,6 +265,8 @@ def _write_bank(given: argparse.Namespace) -> int:
     folder = _output_folder(given, False) / BANK
     _show_written(write_tables(_load_runs(archives[:1]), folder))
     _show_written(write_bank_page(load_bank(folder), folder))
+    if (folder.parent / "README.md").exists():
+        write_board(folder.parent)  # its rules have accuracies of the bank
     return 0
 
 
