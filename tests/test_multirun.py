@@ -49,8 +49,8 @@ def describe_plan(*args, **more):
     return str(preview_jobs(*args, **more))
 
 
-def estimate_runs(settings, facts=()):
-    return estimate.estimate_runs(settings, past_runs(settings), facts)
+def estimate_runs(settings):
+    return estimate.estimate_runs(settings, past_runs(settings))
 
 
 def leave(job, **summary):
@@ -138,7 +138,8 @@ def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_to
     jobs = plan([*GRID, "seed=0,1"])
     leave(jobs[0], wall_seconds=364.0, device=H100)
     text = describe_plan(jobs, {})
-    assert "time: unknown on a CPU for 3 runs, no run alike is finished there (algorithm, data and model; " in text
+    why = "no run alike is finished there (algorithm, data, model and local work; "
+    assert f"time: unknown on a CPU for 3 runs, {why}" in text
     assert "); runs alike took elsewhere: 1 run about 0:06:04 on NVIDIA H100 80GB HBM3; --measure tries them\n" in text
     leave(jobs[2], wall_seconds=10.0, device="cpu (AMD EPYC, 2 cores)")
     assert "time: unknown" in describe_plan(jobs, {}), "of the runs left none is ACE's"
@@ -151,7 +152,7 @@ def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_to
 
 def test_the_disk_of_a_plan_is_the_peak_while_the_runs_are_computed():
     settings = [job.settings for job in plan(["algorithm=asgd", "seed=0,1,2,3", *GRID[2:], "checkpoint.every=10"])]
-    found = Found(size=Size(10, 10), state=MemoryNeeds(2**20, disk=2**19))
+    found = Found(size=Size(10), state=MemoryNeeds(2**20, disk=2**19))
     preflight = SimpleNamespace(check=lambda settings: found, seconds=0.0)
     cost = estimate_cost(settings, workers=2, preflight=preflight)
     state = 1.5 * 2**20
@@ -197,7 +198,7 @@ def test_a_trial_of_slow_work_ends_by_the_clock(words, expected, monkeypatch):
 def test_a_plan_leaves_out_runs_whose_files_lack_what_is_needed():
     jobs = plan(GRID)
     for job in jobs[:2]:
-        leave(job, **({"task": None} if job is jobs[0] else {}))  # ace and asgd with seed 0
+        leave(job, **({"evaluation_seconds": None} if job is jobs[0] else {}))  # ace and asgd with seed 0
     old = jobs[1].settings.directory / "config.yaml"
     old.write_text(old.read_text().replace("every_uploads", "each_upload"))
     assert estimate_runs([job.settings for job in jobs[2:]]) == [None, None]
@@ -267,28 +268,28 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     assert "time: about 0:00:09" in packed and "another machine" in packed
 
 
-def test_a_plan_scales_time_by_steps_and_batch_and_counts_evaluations_and_disk(tmp_path):
-    preflight = Preflight()
+def test_a_plan_takes_time_from_runs_of_the_same_local_work_and_counts_evaluations_and_disk():
+    common = ["algorithm=fedbuff", "n_clients=10", "concurrency=10"]
 
     def estimated(*words):
-        (job,) = plan(["algorithm=fedbuff", "n_clients=10", "concurrency=10", *words])
-        (estimate,) = estimate_runs([job.settings], facts=[preflight.check(job.settings)])
-        return estimate, describe_plan([job], {}, preflight=preflight)
+        (job,) = plan([*common, *words])
+        return estimate_runs([job.settings])[0], describe_plan([job], {}, preflight=Preflight())
 
-    (done,) = plan(["algorithm=fedbuff", "n_clients=10", "concurrency=10"])
     used = {"server_iterations": 500, "uploads": 5000, "client_steps": 5000, "virtual_time": 134.0}
-    facts = {"parameters": 15010, "task": {"train_samples": 1437}, "used": used, "evaluation_seconds": 0.2}
-    leave(done, wall_seconds=2.2, executor="batched", **facts)
+    for words, seconds in (([], 2.2), (["client.local_epochs=1"], 30.2)):
+        (done,) = plan([*common, *words])
+        leave(done, wall_seconds=seconds, evaluation_seconds=0.2, parameters=15010, used=used)
     same, _ = estimated("seed=1")
-    assert same.seconds == pytest.approx(2.2) and same.evaluation == pytest.approx(0.2)
-    # measured on two cores that other processes shared: 11.7 s and 6.3 s of CPU time
-    assert 7 < estimated("client.local_steps=20")[0].seconds < 23
-    assert 3.5 < estimated("client.batch_size=143")[0].seconds < 12
-    whole, all_samples = (estimated(f"client.batch_size={size}")[0].seconds for size in (500, "all"))
-    assert whole == pytest.approx(all_samples)  # of 143 samples
-    often, text = estimated("evaluation.every=1")
-    assert often.evaluation == pytest.approx(0.2 * 501 / 51) and "% of the rest to evaluate" in text
+    assert same.seconds == pytest.approx(2.2) and same.evaluation == pytest.approx(0.2) and same.d == 15010
+    longer, text = estimated("budget.server_iterations=1000", "evaluation.every=1")
+    assert longer.evaluation == pytest.approx(0.2 * 1001 / 51) and "% of the rest to evaluate" in text
+    assert longer.seconds == pytest.approx(2 * 2.0 + longer.evaluation)
     assert re.search(r"disk: about [\d.]+ (KiB|MiB); ", text)
+    assert estimated("client.local_epochs=1", "seed=1")[0].seconds == pytest.approx(30.2)
+    other = ("client.local_steps=20",), ("client.batch_size=143",), ("model.hidden=[9]",)
+    for words in (*other, ("client.local_epochs=1", "n_clients=20")):  # of half as many samples
+        found, text = estimated(*words)
+        assert found is None and "(algorithm, data, model and local work; " in text and "--measure tries them" in text
 
 
 @pytest.mark.slow

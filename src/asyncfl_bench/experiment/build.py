@@ -123,7 +123,7 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     live = None
     if cut is not None:
         assert isinstance(rule, SplitRule)
-        size = Size(flat.d, 0, cut.d_client, cut.activation)
+        size = Size(flat.d, cut.d_client, cut.activation)
         most = int(task.clients.samples_n.max())
         vectors = memory.count_cut_vectors(settings, rule, size, most, len(flat.lengths))
         workers = 0 if kind == "sequential" or cores == 1 else cores

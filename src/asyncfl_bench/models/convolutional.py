@@ -9,7 +9,7 @@ from ..errors import check, list_some
 from ..ranges import absent, at_least, one_of, within
 from ..types import Facts
 from .base import ModelConfig, SequentialConfig, SequentialModel
-from .layers import Composite, Layer, Shape, stack
+from .layers import Layer, Shape, stack
 
 if TYPE_CHECKING:
     import torch
@@ -207,10 +207,9 @@ class ResNet18(SequentialModel):
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
         width, (channels, height, breadth) = self.config.width, data_shape
         stem = (width, height, breadth)
-        weights = channels * width * 9
         found = [
-            Composite("convolution", data_shape, stem, d=weights, work=weights * height * breadth),
-            Composite("normalisation", stem, stem, d=2 * width),
+            Layer("convolution", data_shape, stem, d=channels * width * 9),
+            Layer("normalisation", stem, stem, d=2 * width),
             Layer("relu", stem, stem),
         ]
         for stage, blocks in enumerate(self.config.stages):
@@ -220,7 +219,7 @@ class ResNet18(SequentialModel):
                 height, breadth = (height + 1) // 2, (breadth + 1) // 2
                 convolutions = [before[0] * wide, before[0] * wide * 9, *convolutions[1:]]
             d, out = sum(convolutions) + 2 * wide * len(convolutions), (wide, height, breadth)
-            found.append(Composite("stage", before, out, d=d, work=sum(convolutions) * height * breadth))
+            found.append(Layer("stage", before, out, d=d))
         return [*found, *stack(found[-1].out, f"mean, flatten, linear {classes}")]
 
 

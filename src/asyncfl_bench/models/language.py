@@ -54,7 +54,7 @@ class Lstm(Model):
         wide = config.hidden
         weights = 4 * wide * (config.embedding + wide + (config.layers - 1) * 2 * wide)
         others = 8 * wide * config.layers + symbols * config.embedding + (wide + 1) * classes
-        return Size(weights + others, weights * data_shape[0] + wide * classes)
+        return Size(weights + others)
 
 
 @dataclass
@@ -94,5 +94,4 @@ class FastText(Model):
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
         config = self.config
-        d = ((symbols or 0) + config.buckets) * config.embedding + (config.embedding + 1) * classes
-        return Size(d, (2 * data_shape[0] + classes) * config.embedding)
+        return Size(((symbols or 0) + config.buckets) * config.embedding + (config.embedding + 1) * classes)

@@ -14,24 +14,25 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """Facts about a model. macs: multiply-adds of a sample's forward pass.
+    """Facts about a model.
 
+    d  parameters
     d_client, activation  of a cut model: parameters of the clients' part, and shape of what it gives for a sample
     """
 
     d: int
-    macs: int
     d_client: int = 0
     activation: Shape = ()
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer. kind: conv, relu, pool, mean, flatten or linear.
+    """One layer, or several as one. kind: conv, relu, pool, mean, flatten or linear, or of several.
 
     into, out  shapes of a sample before and behind it, (C, H, W) or (F,)
     size, stride, padding  of the window of a convolution or pool, in pixels
     norm       the convolution has a normalisation behind it
+    d          parameters of several layers
     """
 
     kind: str
@@ -41,34 +42,13 @@ class Layer:
     stride: int = 1
     padding: int = 0
     norm: bool = False
-
-    @property
-    def weights(self) -> int:
-        return self.into[0] * self.out[0] * self.size**2 if self.kind in ("conv", "linear") else 0
-
-    @property
-    def parameters(self) -> int:
-        return self.weights + (self.out[0] * (3 if self.norm else 1) if self.weights else 0)
-
-    @property
-    def macs(self) -> int:
-        return self.weights * prod(self.out[1:])
-
-
-@dataclass(frozen=True)
-class Composite(Layer):
-    """Several layers as one. d, work: its parameters and multiply-adds."""
-
     d: int = 0
-    work: int = 0
 
     @property
     def parameters(self) -> int:
-        return self.d
-
-    @property
-    def macs(self) -> int:
-        return self.work
+        if self.d or self.kind not in ("conv", "linear"):
+            return self.d
+        return self.out[0] * (self.into[0] * self.size**2 + (3 if self.norm else 1))
 
 
 def stack(shape: Shape, words: str, norm: bool = False) -> list[Layer]:
@@ -94,10 +74,10 @@ def stack(shape: Shape, words: str, norm: bool = False) -> list[Layer]:
 
 def count(layers: Sequence[Layer], cut: int | None = None) -> Size:
     """Return the size of a network, cut behind its first ``cut`` layers or not."""
-    d, macs = sum(layer.parameters for layer in layers), sum(layer.macs for layer in layers)
+    d = sum(layer.parameters for layer in layers)
     if cut is None:
-        return Size(d, macs)
-    return Size(d, macs, sum(layer.parameters for layer in layers[:cut]), layers[cut - 1].out)
+        return Size(d)
+    return Size(d, sum(layer.parameters for layer in layers[:cut]), layers[cut - 1].out)
 
 
 def mlp(shape: Shape, hidden: Sequence[int], classes: int) -> list[Layer]:

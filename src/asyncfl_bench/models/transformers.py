@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..errors import ConfigError, check
 from ..ranges import at_least
 from .base import SequentialConfig, SequentialModel
-from .layers import Composite, Layer, Shape
+from .layers import Layer, Shape
 
 if TYPE_CHECKING:
     import torch
@@ -75,14 +75,12 @@ class VitSmall(SequentialModel):
         return networks.build_seeded(seed, lambda: networks.vit(data_shape, classes, *sizes))
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        """Products of queries with keys are not counted."""
         width, hidden, patch = self.config.width, self.config.hidden, self.config.patch
         pixels, patches = data_shape[0] * patch**2, (data_shape[1] // patch) * (data_shape[2] // patch)
         tokens = (patches + 1, width)
         weights = 4 * width**2 + 2 * width * hidden  # of queries, keys, values, what they give, and the perceptron
-        block = Composite("block", tokens, tokens, d=weights + 6 * width + hidden, work=weights * tokens[0])
         return [
-            Composite("patches", data_shape, tokens, d=(pixels + 2 + tokens[0]) * width, work=pixels * width * patches),
-            *[block] * self.config.blocks,
-            Composite("head", tokens, (classes,), d=2 * width + (width + 1) * classes, work=width * classes),
+            Layer("patches", data_shape, tokens, d=(pixels + 2 + tokens[0]) * width),
+            *[Layer("block", tokens, tokens, d=weights + 6 * width + hidden)] * self.config.blocks,
+            Layer("head", tokens, (classes,), d=2 * width + (width + 1) * classes),
         ]

@@ -23,7 +23,7 @@ from .progress import count_runs
 
 START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
 FILES, POINT, TRACE_ROW = 5000, 800, 60  # bytes of a run's texts, of a point in metrics.jsonl, of a row in a trace
-ALIKE = "algorithm, data and model; with budget.virtual_time also delays and availability"
+ALIKE = "algorithm, data, model and local work; with budget.virtual_time also delays and availability"
 RunTimer = Callable[[Settings], float | None]  # seconds of a run by trying it; None: the trial does not tell
 Past = Mapping[tuple, Sequence[FinishedRun]]  # by algorithm and data set
 
@@ -77,12 +77,12 @@ def estimate_cost(
     if not runs:
         return cost
     past = past_runs(runs, places)
-    estimates = estimate_runs(runs, past, founds)
+    estimates = estimate_runs(runs, past)
     workers = min(workers, len(runs))
     if measure is None:
         seconds = [None if one is None else one.seconds + START_RUN for one in estimates]
         start = START + (0.0 if preflight is None else preflight.seconds)
-        cost.time = describe_time(runs, estimates, workers, start, past, founds)
+        cost.time = describe_time(runs, estimates, workers, start, past)
     else:
         seconds, start = measured_seconds(runs, measure), START
         cost.time = describe_measured_time(runs, seconds, workers)
@@ -133,20 +133,15 @@ def past_runs(pending: Sequence[Settings], places: Iterable[str | Path] = ()) ->
     return runs_by_algorithm(finished_in([*own, *places, *archives]))
 
 
-def estimate_runs(
-    pending: Sequence[Settings], past: Past, facts: Sequence[Found] = (), device: str | None = None
-) -> list[Estimate | None]:
-    """Return an estimate of each run by finished runs on the same kind of device, see ``similar_runs``.
-
-    facts   of each run; empty: unknown
-    device  another kind of device instead
-    """
+def estimate_runs(pending: Sequence[Settings], past: Past, device: str | None = None) -> list[Estimate | None]:
+    """Return an estimate of each run by finished runs on the same kind of device, or on ``device``; see
+    ``similar_runs``."""
     kinds = {choice: device or chosen_kind(choice) for choice in {one.root.device for one in pending}}
     estimates = []
-    for settings, found in zip(pending, facts or [Found()] * len(pending), strict=True):
+    for settings in pending:
         alike = past.get(tuple(settings.choices[group] for group in GROUPS[:2]), ())
         same = [one for one in alike if one.device in (kinds[settings.root.device], None)]
-        estimates.append(similar_runs(settings, same, found))
+        estimates.append(similar_runs(settings, same))
     return estimates
 
 
@@ -156,33 +151,30 @@ def describe_time(
     workers: int,
     start: float = START,
     past: Past | None = None,
-    facts: Sequence[Found] = (),
 ) -> str:
     """Return the time that runs take as text. start: seconds of a process before its first run; past: finished runs,
     for what other devices took."""
     known = [one for one in estimates if one is not None]
-    unknown = [row for row, one in enumerate(estimates) if one is None]
-    lacking = [runs[row] for row in unknown]
-    found = [facts[row] for row in unknown] if facts else []
-    elsewhere = _describe_elsewhere(lacking, past or {}, found)
+    lacking = [run for run, one in zip(runs, estimates, strict=True) if one is None]
+    elsewhere = _describe_elsewhere(lacking, past or {})
     if not known:
         where = " and ".join(sorted({_name_device(chosen_kind(one.root.device)) for one in lacking}))
         why = f"no run alike is finished there ({ALIKE})"
         return f"time: unknown on {where} for {count_runs(len(runs))}, {why}{elsewhere}; --measure tries them"
     seconds, evaluation = [one.seconds + START_RUN for one in known], sum(one.evaluation for one in known)
     where = ", some of them perhaps of another machine" if any(one.from_archive for one in known) else ""
-    rest = f", without {count_runs(len(unknown))} like no finished run{elsewhere}; --measure tries them"
+    rest = f", without {count_runs(len(lacking))} like no finished run{elsewhere}; --measure tries them"
     total = _describe_total(seconds, workers, len(runs), start)
     shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
-    return f"{total} ({shares}), as finished runs alike took{where}{rest if unknown else ''}"
+    return f"{total} ({shares}), as finished runs alike took{where}{rest if lacking else ''}"
 
 
-def _describe_elsewhere(runs: Sequence[Settings], past: Past, facts: Sequence[Found]) -> str:
+def _describe_elsewhere(runs: Sequence[Settings], past: Past) -> str:
     """Return what runs alike took on other kinds of devices; empty if there are none."""
     found = []
     devices = {one.device for alike in past.values() for one in alike} if runs else set()
     for device in sorted(filter(None, devices)):
-        known = [one for one in estimate_runs(runs, past, facts, device) if one is not None]
+        known = [one for one in estimate_runs(runs, past, device) if one is not None]
         if known and (seconds := sum(one.seconds for one in known)):
             found.append(f"{count_runs(len(known))} about {clock_text(seconds)} on {_name_device(device)}")
     return f"; runs alike took elsewhere: {', '.join(found)}" if found else ""
@@ -277,5 +269,5 @@ def _state_of(settings: Settings, d: int, estimate: Estimate | None) -> memory.M
     task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
     if settings.needs.cuts:
         return memory.MemoryNeeds(4 * d)
-    _, most = memory.bound_vectors(settings, Size(d, d), task.get("train_samples", 0), task.get("classes", 0))
+    _, most = memory.bound_vectors(settings, Size(d), task.get("train_samples", 0), task.get("classes", 0))
     return memory.checkpoint_needs(most, settings.root.n_clients)
