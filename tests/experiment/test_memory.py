@@ -163,7 +163,8 @@ def test_no_cache_is_advised_to_a_rule_that_has_no_such_setting(monkeypatch):
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
 def test_a_dry_run_holds_what_the_run_will_hold(executor):
-    settings = compose(["scale=smoke", "algorithm=ca2fl", "delay=exponential", f"executor={executor}", "threads=2"])
+    cache = ["algorithm=ca2fl", "algorithm.cache.precision=int8", "algorithm.cache.place=disk"]
+    settings = compose(["scale=smoke", *cache, "delay=exponential", f"executor={executor}", "threads=2"])
     built = build_run(settings)
     simulation, queue = build_dry_run(settings, built.task, built.executor.computer, Streams(0))
     simulation.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -55,9 +55,6 @@ class AfbsConfig(BufferConfig):
             why = "with algorithm.keep=never" if self.keep == "never" else "where all clients are in one cluster"
             found["maximum"] = why
         return found
-
-    def for_dry_run(self) -> AfbsConfig:
-        return replace(self, clustering="none")  # k-means takes a while where there are many classes
 
 
 class Afbs(Recorder, ServerRule):

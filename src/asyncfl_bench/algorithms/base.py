@@ -36,10 +36,6 @@ class RuleConfig(CheckedSettings):
     def resolve(self, facts: Facts) -> None:
         """Replaces `auto` and null by values. Raises ConfigError for what does not fit the facts."""
 
-    def for_dry_run(self) -> RuleConfig:
-        """The same settings for a model of one parameter whose cache is of no interest."""
-        return self
-
 
 def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
     """The proximal weight ``name`` has no effect while local models are still at the received one (``idle``)."""

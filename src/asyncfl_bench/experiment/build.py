@@ -341,10 +341,9 @@ def _count_vectors(
 def build_dry_run(
     settings: Settings, task: Task, computer: SequentialComputer, streams: Streams
 ) -> tuple[Simulation, WorkQueue]:
-    """Build the simulation with a model of one parameter and an empty cache. Returns (simulation, executor)."""
-    algorithm = settings.parts["algorithm"]
+    """Build the simulation with a model of one parameter. Returns (simulation, executor)."""
     server = None if task.server is None else NullServer(task.server.samples)
-    rule = equip(algorithm.target(algorithm.config.for_dry_run()), Storage(rounding=streams.cache), streams, server)
+    rule = equip(settings.parts["algorithm"].build(), Storage(rounding=streams.cache), streams, server)
     rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     variates = NullVariates() if rule.needs.keeps == "variate" else None
     queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)

@@ -42,9 +42,6 @@ class CachingConfig(RuleConfig):
         linear_if = (*needs.linear_if, ("cache.precision", self.cache.precision, "fp32"))
         return replace(needs, cache=self.cache, linear_if=linear_if)
 
-    def for_dry_run(self) -> CachingConfig:
-        return replace(self, cache=CacheConfig())
-
 
 def make_cache(n: int, like_d: torch.Tensor, config: CacheConfig, storage: Storage) -> VectorCache:
     """The cache ``config`` asks for. ``like_d``: a vector on the device, of the vectors' length and type."""
