@@ -38,7 +38,7 @@ class FedAc(BufferRule):
                m <- b1 m + (1 - b1) G;  v <- b2 v + (1 - b2) G^2;  w <- w + eta [b1 m + (1 - b1) G] / (sqrt(v) + eps)
                c <- c + s sum p_i dc_i,  s = 1 (variate_step=whole) or M / n (share)
     Upload   difference, shape (d,), and along_d of the same shape
-    State    the sums of r D, of r dc and of r, count, m, v, c, all 0 at first      Memory 8 d
+    State    the sums of r D, of r dc and of r, count, m, v, c, all 0 at first      Memory 6 d
     Limits   c and c_i kept at 0 and equal r: Adam with Nesterov's momentum on FedBuff's mean, without bias correction
              identical clients with full batches, all in every buffer: c = c_i after each
     Differs  the code found corrects once after local training and divides by passes; steps are the likelier intent, as
@@ -66,7 +66,7 @@ class FedAc(BufferRule):
         self.similarity: Scalar = 1.0
 
     def vectors(self, n: int) -> int:
-        return 8  # with a difference of models, the look-ahead and the divisor
+        return 6  # with a difference of models or the divisor
 
     def add(self, upload) -> None:
         similarity = self._similarity(upload)

@@ -47,7 +47,7 @@ class Ringleader(ServerRule):
     Steps    n per round of n or more uploads
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
              this round and of the next one; each client's model and its version
-    Memory   (2 n + 10) d, versions; with continue_on=current (n + 10) d
+    Memory   (2 n + 11) d, versions; with continue_on=current (n + 11) d
     Limits   every round has n steps, one of each client, and without schedule=uniform_queue no gradient is of a model
              more than 2 n - 2 steps old
              gradients without noise: ends in the optimum of the mean objective, whatever the speeds
@@ -78,7 +78,7 @@ class Ringleader(ServerRule):
         self.total, self.later = RunningSum(model_d), RunningSum(model_d)  # of means, of this round and the next
 
     def vectors(self, n: int) -> int:
-        return (2 * n if self.needs.base else n) + 10
+        return (2 * n if self.needs.base else n) + 11  # with a mean
 
     def parts(self) -> dict[str, Stateful]:
         return {"total": self.total, "later": self.later}
