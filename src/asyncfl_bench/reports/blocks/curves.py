@@ -138,7 +138,7 @@ class MeasureBySetting:
         for title, cells in other_keys(page, self.key):
             for measure in self.shown:
                 top = 100.0 if measure.is_of_metric and names.is_percent(page.metric) else None
-                panels.append(Panel(title, self._lines(page, measure, cells), page.label(measure), top))
+                panels.append(Panel(title, self._lines(page, measure, cells), y_label=page.label(measure), top=top))
         label = names.key_label(self.key, page.cells[self.key])
         figure = line_panels(panels, label, "")
         name = "_".join(["against", self.key.rpartition(".")[2], *(m.name for m in self.shown)])
