@@ -34,7 +34,7 @@ class Row:
 
 
 def append(folder: Path, rows: list[Row], machine: str, cores: int, torch: str, date: str) -> None:
-    """Adds the rows of one measurement to the folder's history."""
+    """Add the rows of one measurement to the folder's history."""
     entry = pd.DataFrame([asdict(row) for row in rows])
     where = {"date": date, "revision": _revision(), "machine": machine, "cores": cores, "torch": torch}
     entry = entry.assign(**where)[[*where, *entry.columns]]

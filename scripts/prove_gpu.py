@@ -120,7 +120,7 @@ class Proof:
 
 
 def speed_of_the_machine(proof: Proof) -> None:
-    """Launches, copies, a read, and the speed of a large copy and a large product."""
+    """Measure launches, copies, a read, and the speed of a large copy and a large product."""
     machine.make_deterministic(proof.device)
     proof.say(f"torch {torch.__version__}, {machine.device_name(proof.device)}, load {os.getloadavg()[0]:.1f}\n")
     few, host = torch.zeros(1000, device=proof.device), torch.arange(50)

@@ -103,13 +103,13 @@ def format_value(value: object) -> str:
 
 
 def check(ok: bool, key: str, value: object, allowed: str) -> None:
-    """Raises ConfigError(key, value, "must be <allowed>") unless ``ok``."""
+    """Raise ConfigError(key, value, "must be <allowed>") unless ``ok``."""
     if not ok:
         raise ConfigError(key, value, f"must be {allowed}")
 
 
 def check_choice(key: str, value: object, choices: tuple[str, ...]) -> None:
-    """Raises ConfigError unless ``value`` is one of ``choices``; names the nearest one."""
+    """Raise ConfigError unless ``value`` is one of ``choices``; name the nearest one."""
     if value not in choices:
         raise ConfigError(key, value, must_be_one_of(value, choices))
 

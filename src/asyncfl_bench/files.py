@@ -162,7 +162,7 @@ def cache_folder() -> Path:
 
 
 def remove_leftovers(path: Path) -> None:
-    """Removes what killed processes left of ``path``. Only for a file that no other process is writing."""
+    """Remove what killed processes left of ``path``. Only for a file that no other process is writing."""
     for temporary in path.parent.glob(f".{path.name}.*.tmp"):
         temporary.unlink(missing_ok=True)
 

@@ -41,7 +41,7 @@ class Absent:
 
 
 def absent(value: object) -> Absent:
-    """Leaves the setting out of the identity at this value, so that a new setting renames no finished run.
+    """Leave the setting out of the identity at this value, so that a new setting renames no finished run.
 
     ``momentum: Annotated[float, within("[0, 1)"), absent(0.0)] = 0.0``
     """
@@ -93,7 +93,7 @@ def _check_bound(name: str, bound: object) -> None:
 
 
 def check_client_numbers(name: str, numbers: list[float] | None, n: int) -> None:
-    """Raises ConfigError unless ``numbers`` is None or has one number > 0 for each of n clients."""
+    """Raise ConfigError unless ``numbers`` is None or has one number > 0 for each of n clients."""
     ok = numbers is None or (len(numbers) == n and min(numbers) > 0)
     check(ok, name, numbers, f"a list of numbers > 0, one for each of the {n} clients, or null")
 

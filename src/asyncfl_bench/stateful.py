@@ -31,7 +31,7 @@ class Stateful:
         return state | {name: part.state_dict() for name, part in self.parts().items()}
 
     def load_state_dict(self, state: dict) -> None:
-        """Restores ``state_dict``; a tensor is copied into the one in use. KeyError for a key that is missing."""
+        """Restore ``state_dict``; a tensor is copied into the one in use. KeyError for a key that is missing."""
         for name in self.state_names:
             mine, saved = getattr(self, name), state[name.lstrip("_")]
             if hasattr(mine, "copy_"):

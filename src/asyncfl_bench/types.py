@@ -178,7 +178,7 @@ class ServerTask(Protocol):
     def gradient(
         self, w_d: torch.Tensor, rows_b: torch.Tensor, target_bc: torch.Tensor, out_d: torch.Tensor
     ) -> torch.Tensor:
-        """Writes the gradient at ``w_d`` of the mean over samples ``rows_b`` of the cross-entropy with ``target_bc``,
+        """Write the gradient at ``w_d`` of the mean over samples ``rows_b`` of the cross-entropy with ``target_bc``,
         whose rows need not sum to 1. Returns that cross-entropy in nats, a 0-d tensor."""
         ...
 
@@ -197,7 +197,7 @@ class ServerPart(Protocol):
     activation: tuple[int, ...]
 
     def gradient(self, s_d: torch.Tensor, a: torch.Tensor, y: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
-        """Writes the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; returns that loss.
+        """Write the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; return that loss.
         y (B,) may be on the CPU, here and in ``answer``."""
         ...
 

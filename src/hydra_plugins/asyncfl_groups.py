@@ -136,7 +136,7 @@ def _move_choices(group: str, choice: str, config: Any) -> None:
 
 
 def _keep_choices_apart(config: Any) -> None:
-    """Moves the choices of a sweep's file, by `override` or `instead`, to sections that no paper's file changes."""
+    """Move the choices of a sweep's file, by `override` or `instead`, to sections that no paper's file changes."""
     from asyncfl_bench.config.choices import INSTEAD, SWEEP_CHOICES, SWEEP_INSTEAD
     from asyncfl_bench.config.settings import PARTS
 

@@ -380,7 +380,10 @@ REFUSED = {
         ("algorithm.eta=0.1 algorithm.c=2", "algorithm.c=2: has no effect with algorithm.eta=0.1; algorithm.eta=null"),
         ("algorithm.eta=0.1 algorithm.total_steps=9", "total_steps=9: has no effect with algorithm.eta=0.1"),
         ("algorithm=fedbuff algorithm.c=2", "algorithm.c=2: has no effect with algorithm.eta=1; algorithm.eta=null"),
-        ("algorithm=fedbuff algorithm.staleness_exponent=2", "staleness_weight=constant; polynomial has it"),
+        (
+            "algorithm=fedbuff algorithm.staleness_exponent=2",
+            "staleness_weight=constant; polynomial or freshest has it",
+        ),
         ("algorithm=fedasync algorithm.hinge_a=2", "staleness_weight=constant; hinge has it"),
         ("algorithm=fedasync algorithm.hinge_b=2", "staleness_weight=constant; hinge has it"),
         ("algorithm=fedasync algorithm.lag=time", "staleness_weight=constant; hinge or polynomial has it"),

@@ -34,7 +34,7 @@ class RuleConfig(CheckedSettings):
         return needs
 
     def resolve(self, facts: Facts) -> None:
-        """Replaces `auto` and null by values. Raises ConfigError for what does not fit the facts."""
+        """Replace `auto` and null by values. Raises ConfigError for what does not fit the facts."""
 
 
 def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
@@ -53,7 +53,7 @@ class TickConfig(RuleConfig):
     step_on: StepOn = "auto"
 
     def resolve_clock(self, clock: str) -> None:
-        """Replaces `auto` by what suits the clock, `ticks` or `time`; called before all ``resolve``. ConfigError for
+        """Replace `auto` by what suits the clock, `ticks` or `time`; called before all ``resolve``. ConfigError for
         ticks where there are none."""
         if self.step_on == "auto":
             self.step_on = "tick" if clock == "ticks" else "arrival"
@@ -192,14 +192,14 @@ class ServerRule(RunAttributes, Stateful, ABC):
             cls.needs = replace(cls.needs, chooses_k=True)
 
     def __init__(self, config: RuleConfig | None = None, **settings):
-        """Takes resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
+        """Take resolved settings, as an object or by name: ``FedBuff(eta=1.0, buffer_size=2)``."""
         self.config = config = self.Config(**settings) if config is None else config
         if isinstance(config, StepConfig) and config.eta is None:
             raise ConfigError("eta", None, "must be resolved to a number before the rule is built")
         self.needs = config.adapt(self.needs)
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
-        """Takes the (d,) global model, which it changes in place from now on, and makes its state."""
+        """Take the (d,) global model, which it changes in place from now on, and make its state."""
         if upload_kind not in self.upload_kinds:
             raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.upload_kinds)}")
         self.model_d, self.state_device = model_d, model_d.device
@@ -211,7 +211,7 @@ class ServerRule(RunAttributes, Stateful, ABC):
 
     @abstractmethod
     def receive(self, upload: Upload) -> bool:
-        """Uses one upload; exactly True when the global model changed (one server iteration), else exactly False."""
+        """Use one upload; exactly True when the global model changed (one server iteration), else exactly False."""
 
     def tick(self) -> bool:
         """Called once per tick under the tick clock; True when the global model changed."""
@@ -283,7 +283,7 @@ def equip(
     server: ServerTask | None = None,
     part: ServerPart | None = None,
 ) -> ServerRule:
-    """Gives a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
+    """Give a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
     rule.storage, rule.draws, rule.server = storage, streams.rule, server
     if part is not None:
         rule.part = part  # type: ignore[attr-defined]  # of a SplitRule

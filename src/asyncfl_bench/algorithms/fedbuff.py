@@ -26,7 +26,7 @@ class FedBuffConfig(BufferConfig):
     max_staleness: Annotated[int | None, at_least(0)] = None
 
     def idle(self, facts) -> dict[str, str]:
-        why = "with algorithm.staleness_weight=constant; polynomial has it"
+        why = "with algorithm.staleness_weight=constant; polynomial or freshest has it"
         return super().idle(facts) | ({"staleness_exponent": why} if self.staleness_weight == "constant" else {})
 
     def adapt(self, needs: Needs) -> Needs:

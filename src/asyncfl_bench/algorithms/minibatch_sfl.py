@@ -69,7 +69,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
         return True
 
     def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
-        """Takes in (d,) the gradient of a client's mini-batch at s."""
+        """Take in (d,) the gradient of a client's mini-batch at s."""
         self.union.add(gradient_d, samples)
 
     def direction(self) -> torch.Tensor:

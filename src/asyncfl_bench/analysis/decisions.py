@@ -97,7 +97,7 @@ class Decision:
 
 
 def read_decision(path: Path) -> Decision:
-    """Raises BenchError for a file that is damaged."""
+    """Raise BenchError for a file that is damaged."""
     try:
         decision = build_plain(Decision, read_json(path))
         check_choice("axis", decision.axis, tuple(AXES))

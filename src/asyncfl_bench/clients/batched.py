@@ -122,7 +122,7 @@ class BatchedComputer(SequentialComputer):
         return finish
 
     def _submit(self, compute: Callable, *arguments) -> Callable[[], Computed]:
-        """Begins computing; the answer waits for the result."""
+        """Begin computing; the answer waits for the result."""
         if self._pool is not None:
             return self._pool.submit(compute, *arguments).result
         result = compute(*arguments)
@@ -135,7 +135,7 @@ class BatchedComputer(SequentialComputer):
         return [self._outputs(work, start_d, upload_d, network) for work, start_d, upload_d in rows]
 
     def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
-        """Writes the (1, d) upload, returns the (1,) mean loss and the outputs."""
+        """Write the (1, d) upload, return the (1,) mean loss and the outputs."""
         received = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_pd.zero_()
@@ -161,7 +161,7 @@ class BatchedComputer(SequentialComputer):
     def _part(
         self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
     ) -> Computed:
-        """Writes (p, d) uploads, returns (p,) mean losses and the outputs."""
+        """Write (p, d) uploads, return (p,) mean losses and the outputs."""
         import torch
 
         steps = works[0].local_steps

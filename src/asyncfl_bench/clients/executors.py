@@ -93,10 +93,10 @@ class SequentialComputer:
         return self._network.step_bytes(b) if compiled else self.task.step_bytes(b)
 
     def close(self) -> None:
-        """Ends threads, if any."""
+        """End threads, if any."""
 
     def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
-        """Writes the upload, step by step."""
+        """Write the upload, step by step."""
         start_d, anchor_d, shift_d = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_d.zero_()
@@ -133,7 +133,7 @@ class SequentialComputer:
         return flat.select_rows(*self.samples.at_once(work), self._bias(work))
 
     def _upload(self, work: Work, read, gradient, start_d, out_d, *bent) -> None:
-        """Writes it. read: the small model of the rows that the work's samples read, computed with instead."""
+        """Write it. read: the small model of the rows that the work's samples read, computed with instead."""
         steps, lr = work.local_steps, self.local.lr(work)
         if read is None:
             self.local.upload(start_d, gradient, steps, out_d, lr, *bent)
@@ -152,7 +152,7 @@ class SequentialComputer:
         return self.task.server.outputs(network, self.local.model(start_d, upload_d, self.local.lr(work)))
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Writes the gradient at (d,) of the next mini-batch into (d,), and gives the loss."""
+        """Write the gradient at (d,) of the next mini-batch into (d,), and give the loss."""
         bias_c = self._bias(work)
         if network.reads_in_place:
             batches = self.samples.batches(work)

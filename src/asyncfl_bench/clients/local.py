@@ -61,7 +61,7 @@ class LocalConfig(CheckedSettings):
         check(self.lr_decay == 1 or self.optimizer == "sgd", "lr_decay", self.lr_decay, "1 with optimizer=adamw")
 
     def resolve(self, facts: Facts) -> None:
-        """Takes what the rule decides: the proximal weight and the kind of upload. ConfigError if set otherwise."""
+        """Take what the rule decides: the proximal weight and the kind of upload. ConfigError if set otherwise."""
         if facts.proximal is not None:
             name, value = facts.proximal
             decided = f"set algorithm.{name}, which decides it ({value:g})"
@@ -148,7 +148,7 @@ class LocalTraining:
         return self.config.lr * self.config.lr_decay**steps
 
     def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
-        """Writes the upload into ``out``.
+        """Write the upload into ``out``.
 
         start     (..., d) received model, left as it is
         gradient  gradient(w, step, out): writes the mini-batch gradient at w (..., d) into out
@@ -252,7 +252,7 @@ class LocalTraining:
 
 
 def clip(gradient, norm: float) -> None:
-    """Shortens each (..., d) gradient to ``norm``, in place; shorter ones stay as they are, to the last bit."""
+    """Shorten each (..., d) gradient to ``norm``, in place; shorter ones stay as they are, to the last bit."""
     import torch
 
     length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)

@@ -58,7 +58,7 @@ class Computer(Protocol):
     apart: bool
 
     def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
-        """Begins writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
+        """Begin writing the works' uploads into the rows of ``out_pd``; what it returns waits and give the answers.
         The rows are a list with ``apart``, else one (p, d) tensor.
 
         May put ``works`` in another order. Workspaces are taken from ``blocks``.
@@ -77,7 +77,7 @@ class Computer(Protocol):
     def load_state_dict(self, state: dict) -> None: ...
 
     def close(self) -> None:
-        """Ends threads, if any."""
+        """End threads, if any."""
 
 
 class _Batch:
@@ -122,7 +122,7 @@ class WorkQueue:
     # -- what the engine asks for ------------------------------------------------------------------------------------
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
-        """Takes note of the work and of the model it starts from."""
+        """Take note of the work and of the model it starts from."""
         self.versions.hold(work.iteration, model_d)
         if self.memories is not None:
             self.memories.hold(work)
@@ -179,7 +179,7 @@ class WorkQueue:
         return Delivery(vector_d, result.answer.loss, base_d, result.answer.outputs_uc, along_d)
 
     def close(self) -> None:
-        """Ends threads, if any."""
+        """End threads, if any."""
         self.computer.close()
 
     # -- computing ---------------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class WorkQueue:
         return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
 
     def _collect(self) -> None:
-        """Waits for the work started in the background."""
+        """Wait for the work started in the background."""
         assert self._begun is not None
         self._keep(self._begun, self._begun.finish())
         self._begun = None
@@ -236,7 +236,7 @@ class WorkQueue:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Waits for what is being computed, but keeps it started: later work must be computed with the same others.
+        """Wait for what is being computed, but keeps it started: later work must be computed with the same others.
 
         After ``Stopped`` this is all that may be asked: what was given up will be computed again.
         """

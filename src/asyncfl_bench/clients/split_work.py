@@ -70,7 +70,7 @@ class SplitExecutor:
         self._own = thread_local()
 
     def dispatch(self, work: Work, model_d: Tensor) -> None:
-        """Begins a task with the clients' part of the (d,) model or of a longer one."""
+        """Begin a task with the clients' part of the (d,) model or of a longer one."""
         task = self._tasks[work.client] = self._task(work, model_d[: self.d].clone())
         self._begin(task, partial(self._forward, task))
 
@@ -126,7 +126,7 @@ class SplitExecutor:
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Waits for the work that was started. The forward pass of each last stage is computed again when loaded."""
+        """Wait for the work that was started. The forward pass of each last stage is computed again when loaded."""
         return {"tasks": [self._state_of(task) for task in self._tasks.values()]}
 
     def _state_of(self, task: _Task) -> dict:

@@ -53,7 +53,7 @@ LARGEST = 3.4028234e38  # number of single precision, in which models are
 
 @locating_user_errors()
 def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps: bool = False) -> Settings:
-    """Checks a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
+    """Check a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
 
     tree           the config as plain containers; it is used up
     default_steps  no step size was chosen or searched: the data set's one for the model is used

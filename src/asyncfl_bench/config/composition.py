@@ -37,7 +37,7 @@ OWN = "own"  # the choice of a group whose part is an object of the Python progr
 
 
 def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
-    """Composes and checks one run. own: sections that stand for objects, by group. Raises ConfigError."""
+    """Compose and check one run. own: sections that stand for objects, by group. Raises ConfigError."""
     words = [parse_override(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
@@ -146,7 +146,7 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
 
 
 def refuse_idle(one: Override, settings: Settings) -> None:
-    """Raises ConfigError for a word without effect on these settings, unless it switches off what is off anyhow."""
+    """Raise ConfigError for a word without effect on these settings, unless it switches off what is off anyhow."""
     if one.value and (why := settings.idle.get(one.key)) is not None:
         raise ConfigError(one.key, one.value, f"has no effect {why}")
 
@@ -157,7 +157,7 @@ def check_composed(
     overrides: Iterable[str],
     own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Settings:
-    """Checks a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
+    """Check a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
     check_hydra(hydra)
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]

@@ -29,7 +29,7 @@ ORDER = (
 
 
 def resolve(settings: Settings) -> None:
-    """Checks ``settings`` across groups and puts values in the place of every `auto` and null."""
+    """Check ``settings`` across groups and put values in the place of every `auto` and null."""
     _check_length(settings)
     settings.parts["live"].target.prepare(settings)
     _resolve_clock_and_concurrency(settings)

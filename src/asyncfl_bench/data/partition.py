@@ -147,7 +147,7 @@ def _round_capped_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.rando
 
 
 def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
-    """Moves samples in place until every column of ``count_cn`` sums to ``least`` or more; returns how many."""
+    """Move samples in place until every column of ``count_cn`` sums to ``least`` or more; return how many."""
     size_n = count_cn.sum(axis=0)
     moved = 0
     while size_n[taker := int(size_n.argmin())] < least:

@@ -125,7 +125,7 @@ def hub_parts(
 
 
 def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
-    """Writes the set of texts ``name`` (of data.texts) to ``path``, a json object a line, and returns it.
+    """Write the set of texts ``name`` (of data.texts) to ``path``, a json object a line, and return it.
 
     Of several jobs one downloads and the others wait for its file. Raises DataError, with ``ways_out``, for whatever
     fails.

@@ -298,7 +298,7 @@ def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
 
 
 def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
-    """Moves ``count`` samples from `train` to `dev`, of each class in proportion."""
+    """Move ``count`` samples from `train` to `dev`, of each class in proportion."""
     y = np.array(labels["train"], dtype=np.int64)
     if len(y) <= count:
         raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")

@@ -40,7 +40,7 @@ Drawn = tuple[Data, np.ndarray | None]
 @dataclass
 class UnlabelledConfig(CheckedSettings):
     def resolve(self, facts: Facts) -> None:
-        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
+        """Put values in the place of null. Raises ConfigError for what does not fit the facts."""
 
     def idle(self, facts: Facts) -> dict[str, str]:
         if facts.outputs or not fields(self):

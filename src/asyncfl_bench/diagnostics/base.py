@@ -31,14 +31,14 @@ class Diagnostics(Observer):
 
     @classmethod
     def check_run(cls, settings: Settings) -> None:
-        """Raises ConfigError when a run of these settings cannot be measured; called before anything is loaded."""
+        """Raise ConfigError when a run of these settings cannot be measured; called before anything is loaded."""
 
     def vectors(self, rule, n: int, concurrency: int) -> int:
         """Vectors of d floats it keeps."""
         return 0
 
     def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
-        """Gets to know the run, before its first event.
+        """Get to know the run, before its first event.
 
         rule     the run's server rule, to look at
         shadow   a second server rule of the run's own kind and settings, not started
@@ -49,7 +49,7 @@ class Diagnostics(Observer):
         """
 
     def open(self, directory: RunDirectory) -> None:
-        """Opens its own files."""
+        """Open its own files."""
 
     def summary(self) -> dict:
         """What it says of the whole run, in ``diagnosed`` of summary.json."""

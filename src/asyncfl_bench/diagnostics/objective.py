@@ -27,7 +27,7 @@ class Objective:
         self._part_d = task.flat.initial_d()
 
     def gradient(self, client: int, w_d: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
-        """Writes G_i(w) into ``out_d`` and returns it. Without samples it is zero, like such a client's uploads."""
+        """Write G_i(w) into ``out_d`` and return it. Without samples it is zero, like such a client's uploads."""
         own = self.task.partition[client]
         out_d.zero_()
         if not len(own):

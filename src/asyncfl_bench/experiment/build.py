@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 
 def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Components:
-    """Loads the data and builds everything a run consists of; writes nothing.
+    """Load the data and build everything a run consists of; write nothing.
 
     clients  those whose work alone this process computes; None: all, or none where live clients do
 

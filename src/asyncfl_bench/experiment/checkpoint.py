@@ -68,7 +68,7 @@ class Checkpoints:
             self._problem = problem
 
     def save_stopped(self) -> str | None:
-        """Saves a run that is to stop; returns why that failed, if it did."""
+        """Save a run that is to stop; return why that failed, if it did."""
         if (problem := self._try_save(aloud=True)) is not None:
             kept = "its last checkpoint" if has_checkpoint(self._directory.checkpoint_path) else "the beginning"
             return f"{problem}; it resumes from {kept}"
@@ -120,7 +120,7 @@ class Checkpoints:
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def load(self) -> RunDirectory | None:
-        """Puts the run where its checkpoint says; returns the directory that had it, None when there is none.
+        """Put the run where its checkpoint says; return the directory that had it, None when there is none.
 
         An unusable one is named and the run starts from the beginning, unless ``resume`` asks for this very run.
         Raises BenchError for one that must not be passed over. Touches nothing on disk.
@@ -155,7 +155,7 @@ class Checkpoints:
         return place
 
     def _check(self, state: dict) -> None:
-        """Raises BenchError where the run so far was not what is now asked for."""
+        """Raise BenchError where the run so far was not what is now asked for."""
         directory, task = self._directory.path, self._components.task
         counters = Counters(**state["simulation"]["counters"])
         for key, limit in self._settings.budget.amounts.items():
@@ -180,7 +180,7 @@ class Checkpoints:
             raise BenchError(f"{directory}: these observers were not there from the start")
 
     def _load(self, state: dict, path: Path) -> None:
-        """Raises DamagedState for a state that does not fit the run, which is then unusable for anything else."""
+        """Raise DamagedState for a state that does not fit the run, which is then unusable for anything else."""
         parts = self._components
         try:
             parts.load_state_dict(state)

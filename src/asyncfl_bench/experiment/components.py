@@ -65,7 +65,7 @@ class Components:
         return parts | {"model_d": self.model_d}
 
     def load_state_dict(self, state: dict) -> None:
-        """Puts parts that were just built where the state says."""
+        """Put parts that were just built where the state says."""
         self.model_d.copy_(state["model_d"])
         self.simulation.load_state_dict(state["simulation"])
         self.rule.load_state_dict(state["rule"])

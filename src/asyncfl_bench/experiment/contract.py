@@ -41,7 +41,7 @@ class BrokenContract(Exception):
 
 
 def require(ok: bool, problem: str) -> None:
-    """Raises BrokenContract(problem) unless ``ok``."""
+    """Raise BrokenContract(problem) unless ``ok``."""
     if not ok:
         raise BrokenContract(problem)
 
@@ -283,7 +283,7 @@ class Limit:
 
     @classmethod
     def from_line(cls, line: dict[str, Any]) -> Limit:
-        """Raises KeyError for a line without one of its names."""
+        """Raise KeyError for a line without one of its names."""
         bits = {"bits": True, "rounding": False}[line["to"]]
         given = line["rule"], line["settings"], line["is"], line.get("with", []), line["both"]
         return cls(*given, line["when"], line["unless"], bits)

@@ -39,7 +39,7 @@ class Run:
         self.checkpoints = Checkpoints(settings, components, self.evaluations, directory, self.stopwatch)
 
     def open(self, group: str | None, alone: bool) -> None:
-        """Resumes from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
+        """Resume from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
         settings, directory, task = self.settings, self.directory, self.components.task
         resumed = self.checkpoints.load()
         self.started = True
@@ -97,7 +97,7 @@ class Run:
             evaluations.close()
 
     def _refuse_standstill(self) -> None:
-        """Raises BenchError when nothing was learned and more of the same would not change that."""
+        """Raise BenchError when nothing was learned and more of the same would not change that."""
         used = self.components.simulation.counters
         if self.ended_by in ("stalled", "no_clients") and not used.iteration:
             why = {"stalled": "the server never stepped", "no_clients": "no client was left to report"}[self.ended_by]

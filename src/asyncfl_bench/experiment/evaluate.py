@@ -113,13 +113,13 @@ class Evaluations(Observer, Stateful):
         self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, *averaging, self]
 
     def show_progress(self, label: str) -> None:
-        """Shows from now on how far the run is."""
+        """Show from now on how far the run is."""
         self._progress = Progress(self._total, label, done=self._used_budget())
         if (live := self._components.live) is not None:
             live.show_changes(self._update_progress)
 
     def close(self) -> None:
-        """Gives the terminal back, and completes the tables."""
+        """Give the terminal back, and complete the tables."""
         for table in self._tables.values():
             table.close()
         if self._progress is not None:
@@ -169,14 +169,14 @@ class Evaluations(Observer, Stateful):
         return True
 
     def log_once(self, counters: Counters) -> None:
-        """Logs a point unless there is one of this very moment, as where the budget ends at an evaluation."""
+        """Log a point unless there is one of this very moment, as where the budget ends at an evaluation."""
         if self._logged_at != _time_key(counters):
             self.log(counters)
 
     # -- what --------------------------------------------------------------------------------------------------------
 
     def log(self, counters: Counters) -> None:
-        """Evaluates the model and logs a point."""
+        """Evaluate the model and log a point."""
         parts = self._components
         started = time.monotonic()
         with parts.stop.waits_for("an evaluation, then a checkpoint"):

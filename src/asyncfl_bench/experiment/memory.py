@@ -202,7 +202,7 @@ def checkpoint_needs(most: Vectors, n: int) -> MemoryNeeds:
 
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, most: Vectors | None = None) -> None:
-    """Raises ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs.
+    """Raise ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs.
 
     most  vectors that are not exceeded, where ``vectors`` are the fewest: a setting is advised if these fit
     """

@@ -106,7 +106,7 @@ hurried = threading.Event()  # by a second signal: Python's own end, seconds whe
 
 
 def end_soon() -> None:
-    """Ends the process after ``SECONDS_TO_END``, whatever it is doing then."""
+    """End the process after ``SECONDS_TO_END``, whatever it is doing then."""
     hurried.set()
     timer = threading.Timer(SECONDS_TO_END, os._exit, (EXIT_INTERRUPTED,))
     timer.daemon = True

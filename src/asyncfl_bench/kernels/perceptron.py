@@ -63,7 +63,7 @@ class Perceptron:
         return packed_d
 
     def unpack(self, packed_d: Tensor, out_d: Tensor) -> None:
-        """Writes what ``pack`` was given into ``out_d``."""
+        """Write what ``pack`` was given into ``out_d``."""
         for layer, matrix in zip(self._layers, self._matrices(packed_d), strict=True):
             layer.weight(out_d[None])[0].copy_(matrix[:-1].t())
             layer.bias(out_d[None])[0].copy_(matrix[-1])
@@ -87,7 +87,7 @@ class Perceptron:
             yield self._x_mf[start:stop], targets[start * classes : stop * classes].reshape(classes, size)
 
     def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor, bias_c: np.ndarray | None = None) -> float:
-        """Writes the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` into ``out_d``, both in the
+        """Write the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` into ``out_d``, both in the
         own order; returns the loss in nats."""
         if self._bound[0] is not w_d or self._bound[1] is not out_d:  # held, so no other tensor can be the same object
             self._bound = (w_d, out_d)

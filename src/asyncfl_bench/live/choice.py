@@ -63,7 +63,7 @@ class Simulated:
 
     @classmethod
     def prepare(cls, settings: Settings) -> None:
-        """Changes what a live run needs of other groups. Raises ConfigError for settings that do not go with it. Called
+        """Change what a live run needs of other groups. Raises ConfigError for settings that do not go with it. Called
         before anything is resolved."""
 
 

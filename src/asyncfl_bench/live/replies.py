@@ -60,11 +60,11 @@ class Transport(Protocol):
     """Carries work to clients and replies back."""
 
     def start(self, stop: list[int]) -> None:
-        """Waits until all clients are here, or ``stop`` holds a signal. BenchError if they do not come. A transport
+        """Wait until all clients are here, or ``stop`` holds a signal. BenchError if they do not come. A transport
         that cannot continue adds a signal to ``stop``: then the run saves itself and ends."""
 
     def send(self, work: Work, vectors: WorkVectors) -> None:
-        """Hands work to its client, behind the work that the client has."""
+        """Hand work to its client, behind the work that the client has."""
 
     def receive(self, seconds: float) -> list[ClientReply]:
         """Replies that came, at the latest after ``seconds``."""
@@ -81,7 +81,7 @@ class Transport(Protocol):
         ...
 
     def close(self) -> None:
-        """Ends what was started."""
+        """End what was started."""
 
 
 class Inbox:
@@ -293,7 +293,7 @@ class Inbox:
         }
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
-        """Puts replies back that were not used, and sends the other work in flight again."""
+        """Put replies back that were not used, and send the other work in flight again."""
         for saved in state["came"]:
             tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
             arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}

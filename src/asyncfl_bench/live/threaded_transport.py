@@ -35,7 +35,7 @@ class ThreadedTransport(Transport, ABC):
 
     @abstractmethod
     def begin(self) -> None:
-        """Starts the threads."""
+        """Start the threads."""
 
     @abstractmethod
     def clients_here(self) -> set[int]:

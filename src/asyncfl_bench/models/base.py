@@ -36,7 +36,7 @@ class ModelConfig(CheckedSettings):
         return 0
 
     def resolve(self, facts: Facts) -> None:
-        """Puts values in the place of null. Raises ConfigError for what does not fit the facts."""
+        """Put values in the place of null. Raises ConfigError for what does not fit the facts."""
 
     def content_digest(self) -> str | None:
         """Of files of the user's that the model is made of; None: there are none."""

@@ -56,7 +56,7 @@ class FlatModel:
         return tuple(self._sizes)
 
     def to(self, device: torch.device | str) -> FlatModel:
-        """Moves the model there, in place; returns itself."""
+        """Move the model there, in place; return itself."""
         self.module.to(device)
         self._initial_d = self._initial_d.to(device)
         self._bound = 0  # moving a recurrent layer to a GPU puts its weights into separate memory, even from there
@@ -82,7 +82,7 @@ class FlatModel:
         bias_c: Tensor | None = None,
         weight_b: Tensor | None = None,
     ) -> Tensor:
-        """Writes the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` over the mini-batch into
+        """Write the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` over the mini-batch into
         ``out_d``.
 
         x (B, ...) float32 or token ids, y (B,) int64, out_d (d,). Returns the loss in nats, a detached scalar tensor.
@@ -131,13 +131,13 @@ class FlatModel:
         return torch.cat([buffer.reshape(-1) for buffer in self._statistics])
 
     def reset_statistics(self) -> None:
-        """Forgets them: from here on they are the plain mean over the training batches that follow."""
+        """Forget them: from here on they are the plain mean over the training batches that follow."""
         self._batches = 0
         for normalisation in self._normalisations:
             normalisation.reset_running_stats()
 
     def load_statistics(self, statistics_b: Tensor) -> None:
-        """Puts back what ``statistics`` gave, or any (b,) mixture of such vectors."""
+        """Put back what ``statistics`` gave, or any (b,) mixture of such vectors."""
         parts = statistics_b.split([buffer.numel() for buffer in self._statistics]) if self._statistics else ()
         for buffer, part in zip(self._statistics, parts, strict=True):
             buffer.copy_(part.view_as(buffer))

@@ -99,7 +99,7 @@ class Cut:
         self._compiled: NativeNetwork | None = None  # the server's part
 
     def compile(self) -> bool:
-        """Computes by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
+        """Compute by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
         part = self.client
         assert isinstance(part, NetworkPart)
         shapes = (

@@ -253,7 +253,7 @@ def _find_folder(path: str, download: bool) -> Path:
 
 
 def _check_folder(path: str, folder: Path) -> None:
-    """Raises ConfigError, with the file's name, for a file that may block a reader, code to run, an adapter or too many
+    """Raise ConfigError, with the file's name, for a file that may block a reader, code to run, an adapter or too many
     layers."""
     with _naming_file(path, folder):
         files = sorted((*folder.iterdir(), *folder.glob("additional_chat_templates/*")))
@@ -270,7 +270,7 @@ def _check_folder(path: str, folder: Path) -> None:
 
 
 def _check_content(path: str, file: Path, value: Any) -> None:
-    """Raises ConfigError for code to run or too many layers, at any depth of a file's content."""
+    """Raise ConfigError for code to run or too many layers, at any depth of a file's content."""
     for item in value if isinstance(value, list) else ():
         _check_content(path, file, item)
     for key, item in value.items() if isinstance(value, dict) else ():
@@ -284,7 +284,7 @@ def _check_content(path: str, file: Path, value: Any) -> None:
 
 
 def _check_shape(path: str, folder: Path, classes: int) -> None:
-    """Raises ConfigError unless labels, width and vocabulary of config.json fit the data, the tokenizer and the
+    """Raise ConfigError unless labels, width and vocabulary of config.json fit the data, the tokenizer and the
     weights."""
     file = folder / "config.json"
     with _naming_file(path, file):

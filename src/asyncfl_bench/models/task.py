@@ -351,7 +351,7 @@ def build_task(
     validation_share: float = 0.0,
     unlabelled=None,
 ) -> Task:
-    """Loads the data, splits them over the clients and builds the model.
+    """Load the data, split them over the clients and build the model.
 
     dataset, heterogeneity, model  objects of ``datasets`` or ``synthetic``, ``partition`` and ``models``
     unlabelled                     of ``unlabelled``: the server's own samples; None: it has none

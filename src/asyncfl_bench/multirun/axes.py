@@ -181,7 +181,7 @@ def chosen_config(overrides: Sequence[str]) -> Any:
 
 
 def check_chosen(overrides: Sequence[str]) -> None:
-    """Raises ConfigError for a launcher or a sweeper that there is not."""
+    """Raise ConfigError for a launcher or a sweeper that there is not."""
     checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
     for one in map(parse_override, overrides):
         if one.key in checks:

@@ -259,7 +259,7 @@ def _unique_jobs(jobs: list[Job]) -> list[Job]:
 
 
 def _refuse_idle(jobs: list[Job]) -> None:
-    """Raises ConfigError for a setting of the command line without effect on any job, and for jobs that differ in
+    """Raise ConfigError for a setting of the command line without effect on any job, and for jobs that differ in
     settings of the sweep's file alone that have none."""
     planned = [(job, job.settings) for job in jobs if job.settings is not None]
     acting = {parse_override(text).key for job, _ in planned for text in job.overrides}

@@ -32,7 +32,7 @@ LEAST_WORK = 60  # seconds of a job before the signal, of which loading torch ma
 
 
 def check_launcher(name: str) -> None:
-    """Raises ConfigError for a launcher there is not, and for a preset whose plugin is not installed.
+    """Raise ConfigError for a launcher there is not, and for a preset whose plugin is not installed.
 
     name  the values of the command line, with commas between
     """
@@ -47,7 +47,7 @@ def check_launcher(name: str) -> None:
 
 
 def check_sweeper(name: str) -> None:
-    """Raises ConfigError for a sweeper that is neither ours nor one of Hydra's or of an installed plugin."""
+    """Raise ConfigError for a sweeper that is neither ours nor one of Hydra's or of an installed plugin."""
     from hydra.core.config_store import ConfigStore
     from hydra.core.plugins import Plugins
 
@@ -59,14 +59,14 @@ def check_sweeper(name: str) -> None:
 
 
 def check_scheduler(hydra: Any) -> None:
-    """Raises ConfigError if the launcher submits to Slurm and this machine does not. hydra: Hydra's own settings"""
+    """Raise ConfigError if the launcher submits to Slurm and this machine does not. hydra: Hydra's own settings"""
     if str(hydra.launcher.get("_target_")).endswith((".Slurm", ".SlurmLauncher")) and shutil.which("srun") is None:
         allowed = "needs Slurm, and this machine has no srun; slurm_local is the same in processes of this machine"
         raise ConfigError("hydra/launcher", hydra.runtime.choices["hydra/launcher"], allowed)
 
 
 def check_gpu(hydra: Any) -> None:
-    """Raises ConfigError if the launcher needs a GPU and this machine has none. hydra: Hydra's own settings"""
+    """Raise ConfigError if the launcher needs a GPU and this machine has none. hydra: Hydra's own settings"""
     from ..experiment.machine import has_gpu  # brings NumPy
 
     if (runs := hydra.launcher.get("runs")) is not None:
@@ -77,7 +77,7 @@ def check_gpu(hydra: Any) -> None:
 
 
 def check_numbers(hydra: Any) -> None:
-    """Raises ConfigError for numbers of the launcher and the sweeper that cannot work. hydra: Hydra's own settings"""
+    """Raise ConfigError for numbers of the launcher and the sweeper that cannot work. hydra: Hydra's own settings"""
     launcher, most = hydra.launcher, hydra.sweeper.get("max_batch_size")
     check(most is None or (type(most) is int and most > 0), "hydra.sweeper.max_batch_size", most, "at least 1, or null")
     jobs = launcher.get("n_jobs")
@@ -91,7 +91,7 @@ def check_numbers(hydra: Any) -> None:
 
 
 def _check_times(launcher: Mapping[str, Any]) -> None:
-    """Raises ConfigError where Slurm's jobs might be told of their end before they have done any work: such a run would
+    """Raise ConfigError where Slurm's jobs might be told of their end before they have done any work: such a run would
     be requeued again and again. ``launcher``: Hydra's settings of it."""
     minutes, delay = launcher.get("timeout_min"), launcher.get("signal_delay_s")
     if not isinstance(minutes, int) or not isinstance(delay, int):
@@ -171,6 +171,6 @@ def wait_while(has_active_runs: Callable[[], bool]) -> None:
 
 
 def forget_workers() -> None:
-    """Ends what a launcher that gave up has left running: Ray continues the other tasks, which are started again."""
+    """End what a launcher that gave up has left running: Ray continues the other tasks, which are started again."""
     if (ray := sys.modules.get("ray")) is not None:
         ray.shutdown()

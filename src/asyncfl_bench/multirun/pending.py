@@ -61,7 +61,7 @@ state = SweepState()
 def run_pending(
     launch: Launch, batch_size: int | None, workers: int = 1, stop_at_failure: bool = False
 ) -> SweepResult | None:
-    """Launches every planned job without a finished run. Jobs report their outcome by their run directories alone, so
+    """Launch every planned job without a finished run. Jobs report their outcome by their run directories alone, so
     this works alike in this process, in others and on other machines that share the disk.
 
     workers number of parallel runs, as far as it is known
@@ -184,7 +184,7 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
 
 
 def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress, stop_at_failure: bool) -> str | None:
-    """Launches batch after batch. Returns why the launcher gave up for good, if it did.
+    """Launch batch after batch. Returns why the launcher gave up for good, if it did.
 
     A run of another process is postponed until that process has left it, and launched unless it is finished then.
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. Runs that had not started are

@@ -108,7 +108,7 @@ def text_of_draw(draw: Draw, share: float) -> str:
 
 
 def check_objective(settings: Settings) -> None:
-    """Raises ConfigError where a run will not measure what is to be searched by."""
+    """Raise ConfigError where a run will not measure what is to be searched by."""
     name, share = settings.root.objective, settings.evaluation.validation_share
     measured = not name.startswith("validation/") or share > 0
     why = "needs evaluation.validation_share above 0; objective=test/accuracy would choose by the test samples"

@@ -95,7 +95,7 @@ class Row:
 
 
 def write_board(results: Path, html: bool = False) -> Path:
-    """Writes ``results/README.md``, claims.csv and a page for each rule from all pages below ``results``.
+    """Write ``results/README.md``, claims.csv and a page for each rule from all pages below ``results``.
 
     The same pages give the same bytes.
 

@@ -21,7 +21,7 @@ class AlwaysConfig(CheckedSettings):
     """No settings; the base of all."""
 
     def resolve(self, facts: Facts) -> None:
-        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
+        """Put values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
 
 class Always:

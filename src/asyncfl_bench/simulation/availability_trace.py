@@ -56,7 +56,7 @@ class AvailabilityTrace(Always):
     loses_work = ends_for_some = True
 
     def start(self, n: int, streams: Streams) -> None:
-        """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
+        """Read the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = n
         self.file = FleetFile(self.config.path, LAYOUTS)

@@ -28,7 +28,7 @@ class DelayConfig(CheckedSettings):
     unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
 
     def resolve(self, facts: Facts) -> None:
-        """Puts values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
+        """Put values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
     @property
     def takes_time(self) -> bool:

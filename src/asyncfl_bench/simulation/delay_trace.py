@@ -51,7 +51,7 @@ class DelayTrace(Delay):
     file: FleetFile
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
-        """Reads the file. Raises BenchError or ConfigError when it is not what it must be."""
+        """Read the file. Raises BenchError or ConfigError when it is not what it must be."""
         assert self.config.path is not None
         self.n = clients.n
         self.file = FleetFile(self.config.path, LAYOUTS)

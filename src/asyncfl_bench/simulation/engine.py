@@ -171,7 +171,7 @@ class Simulation(Stateful):
         return self.clock == "ticks" and self._steps_on_ticks and bounded
 
     def _budget_ends_before(self, time: float) -> bool:
-        """Moves virtual time on to ``time``, or to the end of its budget where that comes first: True."""
+        """Move virtual time on to ``time``, or to the end of its budget where that comes first: True."""
         limit, counters = self.budget.virtual_time, self.counters
         if limit is not None and time > limit:
             counters.virtual_time = max(counters.virtual_time, float(limit))
@@ -235,7 +235,7 @@ class Simulation(Stateful):
         self._slots.note_lost_work(work)
 
     def _receive(self, work: Work, delivery: Delivery, ends: tuple[str, ...]) -> None:
-        """Gives an upload to the rule, then asks for the rule's own step at the ``ends`` that come with it."""
+        """Give an upload to the rule, then ask for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
         upload = received.upload(work, delivery, self._samples_n[work.client], counters)
         changed = self._check_answer("receive", self.rule.receive(upload))
@@ -329,7 +329,7 @@ class Simulation(Stateful):
             self._cancel(self.counters.iteration - self.rule.needs.restart_at)
 
     def _cancel(self, oldest: int) -> None:
-        """Stops work from model version ``oldest`` or an older one, but for what is lost: its client is away."""
+        """Stop work from model version ``oldest`` or an older one, but for what is lost: its client is away."""
         for work in self._timeline.cancel(oldest, self._arrives):
             if work.sequence == self._ends_tick:
                 self._ends_tick = None  # the tick's own step comes without an arrival
@@ -342,7 +342,7 @@ class Simulation(Stateful):
     # -- dispatch --------------------------------------------------------------------------------------------------
 
     def _fill_slots(self) -> None:
-        """Fills every free slot for which the schedule has a client that still takes part, if this is the moment. After
+        """Fill every free slot for which the schedule has a client that still takes part, if this is the moment. After
         that the clients restart whose work was cancelled."""
         restarted = self._slots.clients_to_restart(self._has_left)
         if self._slots.should_fill(self._timeline.busy or bool(restarted)):
@@ -359,7 +359,7 @@ class Simulation(Stateful):
         return self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time)
 
     def _begin(self, client: int) -> None:
-        """Hands the client the model, and work that it begins at once or when it has done what it was given before."""
+        """Hand the client the model, and work that it begins at once or when it has done what it was given before."""
         now = self.counters.virtual_time
         free_at = max(now, self._timeline.free_at(client, now)) if self._slots.queues else now
         work = self._given.work(client, self.counters, free_at)

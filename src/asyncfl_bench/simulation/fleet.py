@@ -29,7 +29,7 @@ Layouts = tuple[tuple[str, ...], ...]
 
 
 def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
-    """Raises ConfigError unless there is such a file, by its name, and InputError for other columns of a .csv.
+    """Raise ConfigError unless there is such a file, by its name, and InputError for other columns of a .csv.
 
     Its rows are looked at when the run is built. layouts: as of ``FleetFile``
     """
@@ -120,7 +120,7 @@ class FleetFile:
 
 
 def check_same_clients(delay, availability) -> None:
-    """Raises InputError when both come from files and the run's client i is not the same one in both."""
+    """Raise InputError when both come from files and the run's client i is not the same one in both."""
     durations, sessions = delay.file, availability.file
     if durations is None or sessions is None:
         return

@@ -31,7 +31,7 @@ class ScheduleConfig(CheckedSettings):
     rest: Annotated[str, one_of("none", "until_update")] = "none"
 
     def resolve(self, facts: Facts) -> None:
-        """Puts the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""
+        """Put the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""
         if self.dispatch == "auto":
             self.dispatch = "per_round" if facts.rounds else "immediate"
         needed = f"auto or per_round for {facts.algorithm}, which steps once all clients of a round have reported"

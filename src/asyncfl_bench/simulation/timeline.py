@@ -49,7 +49,7 @@ class Timeline(Stateful):
         return self._due[0][0] if self._due else math.inf
 
     def reach(self, time: float, *, together: bool) -> None:
-        """Puts into ``now`` what ends by ``time``: all of it ``together``, or the next piece."""
+        """Put into ``now`` what ends by ``time``: all of it ``together``, or the next piece."""
         while self.next_due <= time:
             self.now.append(self.works[heapq.heappop(self._due)[1]])
             if not together:
@@ -64,7 +64,7 @@ class Timeline(Stateful):
         return max((work.due for work in self.works.values() if work.client == client), default=now)
 
     def cancel(self, oldest: int, chosen: Callable[[Work], bool]) -> list[Work]:
-        """Takes out the work from model version ``oldest`` or an older one for which ``chosen`` says so, in order of
+        """Take out the work from model version ``oldest`` or an older one for which ``chosen`` says so, in order of
         dispatch."""
         # in this order versions only rise
         old = itertools.takewhile(lambda work: work.iteration <= oldest, self.works.values())

@@ -30,7 +30,7 @@ class MetricsFile:
         self._file: Any = None
 
     def write(self, row: dict[str, object]) -> None:
-        """Appends one point: the five COUNTERS first, then the metrics in the order given."""
+        """Append one point: the five COUNTERS first, then the metrics in the order given."""
         ordered = {name: row[name] for name in COUNTERS} | row
         line = json.dumps(to_json_types(ordered), allow_nan=False) + "\n"
         if self._file is None:
@@ -42,7 +42,7 @@ class MetricsFile:
         self._file.write(line.encode())
 
     def truncate(self, lines: int) -> None:
-        """Keeps the first ``lines`` complete lines: what a resumed run had logged at its checkpoint.
+        """Keep the first ``lines`` complete lines: what a resumed run had logged at its checkpoint.
 
         Raises BenchError when there are fewer, since the run could not be continued without a gap.
         """
@@ -69,7 +69,7 @@ class MetricsFile:
         return count
 
     def sync(self) -> None:
-        """Waits until the lines are on the disk."""
+        """Wait until the lines are on the disk."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 

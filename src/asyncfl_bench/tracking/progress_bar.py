@@ -74,7 +74,7 @@ class Progress:
             self._show(now)
 
     def close(self) -> None:
-        """Shows the last state, if anything was shown before, and gives the terminal back. May be called twice."""
+        """Show the last state, if anything was shown before, and give the terminal back. May be called twice."""
         if self._unshown is not None and (self._bar is not None or self._lines_written):
             self._show(self._clock())
         self._unshown = None

@@ -83,7 +83,7 @@ class RunDirectory:
                 self.path.rmdir()
 
     def remove_leftovers(self) -> None:
-        """Removes what killed processes left half written. Only while no other process is at the run."""
+        """Remove what killed processes left half written. Only while no other process is at the run."""
         for path in self.path.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
@@ -140,7 +140,7 @@ class RunDirectory:
             torch.save(tensors, file)
 
     def close(self) -> None:
-        """Closes metrics.jsonl and writes the tables that were opened. May be called twice."""
+        """Close metrics.jsonl and write the tables that were opened. May be called twice."""
         self.metrics.close()
         while self._tables:
             self._tables.popitem()[1].close()

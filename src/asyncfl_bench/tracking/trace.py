@@ -62,12 +62,12 @@ class Trace(Stateful):
         return {name: torch.from_numpy(column.copy()) for name, column in self.columns().items()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Replaces the arrivals by those of ``state_dict()``."""
+        """Replace the arrivals by those of ``state_dict()``."""
         self._pending = []
         self._chunks = [[state[name].numpy().astype(dtype) for name, dtype in self.types.items()]]
 
     def close(self) -> None:
-        """Writes the file, whole or not at all."""
+        """Write the file, whole or not at all."""
         import pandas as pd
 
         with atomic_write(self.path) as file:

@@ -60,13 +60,13 @@ class Tracker:
         return ""
 
     def start(self, run: RunFacts) -> None:
-        """Begins a run, or resumes one."""
+        """Begin a run, or resumes one."""
 
     def log(self, row: dict[str, object]) -> None:
         """One logged point: a full row of metrics.jsonl."""
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
-        """Ends the run with the content of summary.json; ``exit_code`` 0 means it went well."""
+        """End the run with the content of summary.json; ``exit_code`` 0 means it went well."""
 
 
 class Trackers:

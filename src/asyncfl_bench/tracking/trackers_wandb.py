@@ -279,7 +279,7 @@ def _tags(config: dict[str, Any]) -> list[str]:
 
 
 def _end_service() -> None:
-    """Ends the process of W&B's that does not answer: its library would wait for it once more at Python's end.
+    """End the process of W&B's that does not answer: its library would wait for it once more at Python's end.
 
     There is no public way to it. Where this fails, the end of the process waits as W&B's library has it.
     """

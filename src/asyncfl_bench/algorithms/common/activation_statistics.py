@@ -75,7 +75,7 @@ class ActivationStatistics(Stateful):
         return all(self.weight_c)
 
     def merge(self, rows_ba: torch.Tensor, weights_b: torch.Tensor, labels_b: torch.Tensor) -> None:
-        """Takes in rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0; keeps no reference to them.
+        """Take in rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0; keep no reference to them.
         Weights and labels are on the CPU, so nothing waits for the device of the rows."""
         for label in labels_b.unique().tolist():
             chosen_b = (labels_b == label).nonzero()[:, 0]

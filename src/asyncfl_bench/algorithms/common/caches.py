@@ -63,11 +63,11 @@ class VectorCache(Stateful):
         return self.rows[client]
 
     def put(self, client: int, vector_d: torch.Tensor) -> None:
-        """Keeps a copy of the vector, rounded to what is stored."""
+        """Keep a copy of the vector, rounded to what is stored."""
         self.rows.put(client, vector_d)
 
     def replace(self, client: int, vector_d: torch.Tensor, total: RunningSum) -> None:
-        """Keeps the vector, and lets a sum over the cache follow.
+        """Keep the vector, and let a sum over the cache follow.
 
         What leaves and enters the sum is what the cache holds, not what came in: so it stays the cache's sum to the
         last bit of double precision, whatever the rounding.

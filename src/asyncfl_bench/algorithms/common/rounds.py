@@ -93,4 +93,4 @@ class RoundRule(ServerRule):
 
     @abstractmethod
     def step(self, mean_d: torch.Tensor, delivered: int) -> None:
-        """Changes the model; (d,) ``mean_d``, of that many clients, is the rule's to overwrite."""
+        """Change the model; (d,) ``mean_d``, of that many clients, is the rule's to overwrite."""

@@ -80,7 +80,7 @@ class SplitRule(ServerRule):
 
     @abstractmethod
     def receive_message(self, message: Message) -> bool:
-        """Uses one message; exactly True when the server's part of the model changed (a server step, no server
+        """Use one message; exactly True when the server's part of the model changed (a server step, no server
         iteration), else exactly False. Sets ``server_samples``.
 
         May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same message again, in this process or in the
@@ -88,7 +88,7 @@ class SplitRule(ServerRule):
         """
 
     def raise_if_stopped(self) -> None:
-        """Raises ``Stopped`` as soon as the run is to stop."""
+        """Raise ``Stopped`` as soon as the run is to stop."""
         if self.stop:
             raise Stopped
 

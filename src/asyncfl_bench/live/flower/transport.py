@@ -42,7 +42,7 @@ class MessageGrid(Protocol):
         ...
 
     def push(self, node: int, kind: str, content: bytes) -> str:
-        """Sends a message (kind: query or train). Returns its name."""
+        """Send a message (kind: query or train). Returns its name."""
         ...
 
     def pull(self, message: str) -> NodeReply | None:

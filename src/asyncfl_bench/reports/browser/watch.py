@@ -18,7 +18,7 @@ _FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)
 def watch_folders(
     places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS
 ) -> int:
-    """Calls ``build`` at once and whenever a run or archive at or below ``places`` has changed, until Ctrl-C.
+    """Call ``build`` at once and whenever a run or archive at or below ``places`` has changed, until Ctrl-C.
 
     build  writes everything and returns what it did in a few words; of its BenchErrors one line is shown, and the next
            change is waited for

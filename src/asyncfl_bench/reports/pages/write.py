@@ -89,7 +89,7 @@ def flatten_parts(parts: Iterable[Part]) -> Iterator[Part]:
 def write_parts(
     parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",), figures: int | None = None
 ) -> Path:
-    """Writes ``README.md`` and what it shows into ``folder`` and returns its path. Files of an earlier page there are
+    """Write ``README.md`` and what it shows into ``folder`` and return its path. Files of an earlier page there are
     removed; its forms are written again.
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
