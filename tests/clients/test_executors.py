@@ -210,7 +210,7 @@ def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_pa
 class Stoppable:
     """Computes the model that a piece of work starts from, two pieces in one go and the next two in the background."""
 
-    together, at_once, steps_together, ahead, apart = 2, 1, 99.0, 1, False
+    most_pieces, threads_used, most_steps, ahead, apart = 2, 1, 99.0, 1, False
 
     def __init__(self):
         self.stopped, self.computed = False, []

@@ -398,7 +398,7 @@ TARGETS_ND = np.random.default_rng(7).normal(size=(N, D)).astype(np.float32)
 class Quadratic:
     """Client i's gradient at w is w - target_i."""
 
-    together, at_once, steps_together, ahead, apart = 1, 1, math.inf, 0, False
+    most_pieces, threads_used, most_steps, ahead, apart = 1, 1, math.inf, 0, False
 
     def begin(self, works, start, out_pd, blocks):
         start_d = start(works[0])[0]

@@ -489,7 +489,7 @@ def test_the_top_says_what_the_runs_are(paper_page, profile, scale, problem, wor
     settings = {"choices__dataset": problem[0], "choices__model": problem[1]}
     page = paper_page("ace/figure2", [(settings, curve(0.9))], profile=profile, scale=scale)
     assert page.parts[1].startswith(words)
-    assert page.is_real(page.cells.index[0]) == (problem[1] == "resnet18" and scale == "full")
+    assert page.is_papers_experiment(page.cells.index[0]) == (problem[1] == "resnet18" and scale == "full")
 
 
 @pytest.mark.slow
@@ -512,7 +512,7 @@ def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(pap
     page.runs["summary.task.test_samples"] = 2000
     assert "2000 of cifar10's 10000 test images" in "".join(provenance.header(page))
     page.runs["summary.task.test_samples"] = 10000
-    assert page.is_real(page.cells.index[0]) == (trained == [50000])
+    assert page.is_papers_experiment(page.cells.index[0]) == (trained == [50000])
     write_parts(page.parts, tmp_path / "results" / "one")
     page.write_claims(tmp_path / "results" / "one")
     assert read_pages(tmp_path / "results")["one/README.md"].scale == ("full" if trained == [50000] else "part of full")
@@ -894,7 +894,7 @@ def test_the_users_own_edition_of_speeches_is_not_the_papers_data(paper_page):
     settings, points = suspended("fedavg", 0, (0.1, 0.5, 0.5, 0.5), paper="shakespeare", **problem)
     summary = {"summary": {"data_source": "shakespeare-speeches.jsonl"}}
     page = paper_page("asyncfeded/figure2", [(settings, points, summary)], scale="full", keys=PLACE[1:])
-    assert not page.is_real(page.cells.index[0])
+    assert not page.is_papers_experiment(page.cells.index[0])
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def leave_out_broken_searches(runs: pd.DataFrame, labels: pd.DataFrame, reasons:
     reasons[measured & places.isin(places[lost])] = "search by another results version"
 
 
-def leave_out_twins(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
+def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
     """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive.
 
     That an archive holds what a directory holds too is as it should be; other twins are named.

@@ -25,8 +25,8 @@ from .exclusions import (
     exclusion_reasons,
     have_current_version,
     leave_out_broken_searches,
+    leave_out_duplicates,
     leave_out_other_data,
-    leave_out_twins,
 )
 from .grids import Grid, job_identities
 from .names import cell_label, natural_key, ordered_series, series_label, setting_label
@@ -226,7 +226,7 @@ def _build_matched_runs(
 ) -> MatchedRuns:
     """Leave out duplicates and runs on other samples, refuse what no mean may mix, and sort the rest."""
     notes = runs["note"].astype(object).copy()
-    leave_out_twins(runs, reasons, notes)
+    leave_out_duplicates(runs, reasons, notes)
     leave_out_other_data(runs, reasons, notes)
     everything = pd.concat([runs.drop(columns=labels.columns.intersection(runs.columns)), labels], axis=1).copy()
     everything["series"] = split_codes(everything, reasons.isin(("", "diverged")))

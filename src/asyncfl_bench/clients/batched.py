@@ -54,13 +54,13 @@ class BatchedComputer(SequentialComputer):
         super().__init__(*args, **options)
         flat = self.task.flat
         self._each = most_together(flat.d)
-        self.together = self._each * workers
-        self.at_once = workers
-        self.steps_together = max(self.together, PARAMETER_STEPS // flat.d)
+        self.most_pieces = self._each * workers
+        self.threads_used = workers
+        self.most_steps = max(self.most_pieces, PARAMETER_STEPS // flat.d)
         self._has_solo = flat.perceptron is not None
         self._pool = one_core_threads(workers) if workers > 1 else None
         self._own = threading.local()  # each thread's workspace
-        self.ahead = self.together // 2 if self._pool else 0
+        self.ahead = self.most_pieces // 2 if self._pool else 0
 
     def workspace(self, works: list[Work]) -> int:
         return self._stacked(works, self._parts(works))
@@ -87,7 +87,7 @@ class BatchedComputer(SequentialComputer):
 
     def _size(self, same: list[Work]) -> int:
         """How many of these pieces of work, of one number of steps, go into a stack."""
-        p, steps = -(-len(same) // self.at_once), same[0].local_steps
+        p, steps = -(-len(same) // self.threads_used), same[0].local_steps
         shared = p >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
         return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
 
@@ -200,10 +200,10 @@ class BatchedComputer(SequentialComputer):
         return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)
 
     def vectors(self, local_steps: int) -> int:
-        return self.local.vectors(local_steps) * self.together
+        return self.local.vectors(local_steps) * self.most_pieces
 
     def activations(self, b: int) -> int:
-        return self.task.stacked_step_bytes(b) * self.together
+        return self.task.stacked_step_bytes(b) * self.most_pieces
 
     def close(self) -> None:
         if self._pool is not None:

@@ -39,9 +39,9 @@ class SequentialComputer:
     reports   uploads come with what the local model says about the server's own samples (``task.server``)
     """
 
-    together = 1
-    at_once = 1
-    steps_together = math.inf
+    most_pieces = 1
+    threads_used = 1
+    most_steps = math.inf
     ahead = 0
     apart = False
 
@@ -182,7 +182,7 @@ class ThreadsComputer(SequentialComputer):
 
     def __init__(self, *args, workers: int, **options):
         super().__init__(*args, **options)
-        self.together = 2 * workers
+        self.most_pieces = 2 * workers
         self.ahead = workers
         self._pool = one_core_threads(workers)
         self._own = threading.local()

@@ -44,7 +44,7 @@ class RayComputer(SequentialComputer):
 
         workers = max(1, int(ray.cluster_resources().get("CPU", 0)))  # 0: a cluster that grows on demand
         say(f"Ray: {workers} cores, nodes: {sum(node['Alive'] for node in ray.nodes())}")
-        self.together, self.ahead = 2 * workers, workers
+        self.most_pieces, self.ahead = 2 * workers, workers
         self._compute = ray.remote(num_cpus=1)(compute)
 
     def begin(self, works, start, out_pd, blocks):
@@ -80,7 +80,7 @@ class RayComputer(SequentialComputer):
         return finish
 
     def vectors(self, local_steps: int) -> int:
-        return 2 * self.together  # models and uploads in Ray's object store
+        return 2 * self.most_pieces  # models and uploads in Ray's object store
 
     def close(self) -> None:
         import ray

@@ -44,21 +44,21 @@ class ComputedUpload(NamedTuple):
 class Computer(Protocol):
     """Computes several pieces of work in one go.
 
-    together        pieces of work in one go
-    at_once         of them in as many threads
-    steps_together  steps of them, more only where fewer pieces would leave a thread without work
-    ahead           computed uploads left at which the next ones are started in the background; 0: never
-    apart           uploads are separate vectors: one that arrives late then holds no memory of others
+    most_pieces   pieces of work in one go
+    threads_used  threads that compute them
+    most_steps    steps of them, more only where fewer pieces would leave a thread without work
+    ahead         computed uploads left at which the next ones are started in the background; 0: never
+    apart         uploads are separate vectors: one that arrives late then holds no memory of others
     """
 
-    together: int
-    at_once: int
-    steps_together: float
+    most_pieces: int
+    threads_used: int
+    most_steps: float
     ahead: int
     apart: bool
 
     def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
-        """Begin writing the works' uploads into the rows of ``out_pd``; what it returns waits and give the answers.
+        """Begin writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
         The rows are a list with ``apart``, else one (p, d) tensor.
 
         May put ``works`` in another order. Workspaces are taken from ``blocks``.
@@ -199,8 +199,8 @@ class WorkQueue:
         limits = self.computer
         while (
             self._order
-            and len(works) < limits.together
-            and (steps < limits.steps_together or len(works) < limits.at_once)
+            and len(works) < limits.most_pieces
+            and (steps < limits.most_steps or len(works) < limits.threads_used)
         ):
             sequence = heapq.heappop(self._order)[1]
             if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there

@@ -141,8 +141,8 @@ class StackComputer(SequentialComputer):
     report   gets the reason, in one line, if the step cannot be captured
     """
 
-    together = WAVE
-    steps_together = WAVE_STEPS
+    most_pieces = WAVE
+    most_steps = WAVE_STEPS
     apart = True
 
     def __init__(self, *args, capture: Capture, report: Callable[[str], None], **options):

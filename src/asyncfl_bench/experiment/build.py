@@ -324,7 +324,7 @@ def _count_vectors(
         rule,
         flat.d,
         len(flat.lengths),
-        uploads=in_flight + 1 if computer.apart else 3 * computer.together,
+        uploads=in_flight + 1 if computer.apart else 3 * computer.most_pieces,
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,
     )

@@ -52,7 +52,7 @@ class NullComputer(Stateful):
 
     def __init__(self, real: SequentialComputer, server: NullServer | None = None):
         self._outputs_uc = torch.zeros(server.samples, server.classes) if server and real.reports else None
-        self.together, self.at_once, self.steps_together = real.together, real.at_once, real.steps_together
+        self.most_pieces, self.threads_used, self.most_steps = real.most_pieces, real.threads_used, real.most_steps
         self.ahead, self.apart = real.ahead, real.apart
         self._real = real
 

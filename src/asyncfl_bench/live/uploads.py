@@ -111,7 +111,7 @@ class Recorded(Simulated):
 class UploadSource:
     """Hands over uploads that are computed elsewhere. real: what would compute them here, and says what that takes"""
 
-    together, at_once, steps_together, ahead, apart = 1, 1, math.inf, 0, False
+    most_pieces, threads_used, most_steps, ahead, apart = 1, 1, math.inf, 0, False
 
     def __init__(self, real: SequentialComputer):
         self._real = real

@@ -203,7 +203,7 @@ def published_parts(page: Page) -> list[Part]:
     rows = []
     for cell in map(str, page.cells.index):
         for series, theirs in page.published_of(cell).iterrows():
-            row: dict[str, Any] = {"cell": cell, "series": series, "is_papers": page.is_real(cell)}
+            row: dict[str, Any] = {"cell": cell, "series": series, "is_papers": page.is_papers_experiment(cell)}
             for kind in published.columns:
                 row |= {f"{kind}_published": theirs[kind], f"{kind}_spread": theirs[f"{kind}_spread"]}
                 if row["is_papers"]:

@@ -80,7 +80,7 @@ class Curves:
             curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             lines.append(_mean_line(series, page.styles[series], curve))
         keys = pd.Series(page.cells.loc[cell])
-        if page.spec.published and not self.metric and page.is_real(cell) and self.axis == "virtual_time":
+        if page.spec.published and not self.metric and page.is_papers_experiment(cell) and self.axis == "virtual_time":
             theirs = page.spec.published.curves_of(page.spec.paper, keys)
             for series in [one for one in page.series_in_figures if one in theirs]:
                 x, y = (theirs[series][key].to_numpy(float) for key in ("x", "y"))
@@ -149,7 +149,7 @@ class MeasureBySetting:
     def _lines(self, page: Page, measure: Measure, cells: pd.DataFrame) -> list[Line]:
         values, lines = page.values(measure), []
         values = values[values["cell"].isin(cells.index)].assign(x=lambda of: of[self.key].astype(float))
-        real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_real(str(cell))}
+        real = {float(of): str(cell) for cell, of in cells[self.key].items() if page.is_papers_experiment(str(cell))}
         theirs = {x: page.published_of(cell).get(measure.kind, pd.Series(dtype=float)) for x, cell in real.items()}
         for series in page.series_in_figures:
             own = values[values["series"] == series].groupby("x")["value"].agg(["mean", "std"]).dropna(subset="mean")

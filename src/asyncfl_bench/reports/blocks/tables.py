@@ -34,7 +34,7 @@ def values_parts(page: Page) -> list[Part]:
         return []
     text = _describe_values(page, measure)
     if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
-        ours = all(page.is_real(cell) for cell in page.cells.index)
+        ours = all(page.is_papers_experiment(cell) for cell in page.cells.index)
         text += " In parentheses: published" + ("" if ours else ", of the paper's own experiment")
         text += ", `*`: beyond the 95 % prediction interval of one more run." if ours else "."
     parts: list[Part] = ["## Values", text, table]
@@ -104,7 +104,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
-                beyond = page.is_real(cell) and is_beyond(page, measure, cell, of["value"], value)
+                beyond = page.is_papers_experiment(cell) and is_beyond(page, measure, cell, of["value"], value)
                 text += f" ({format_number(value, '', digits)}{'*' * beyond})"
             texts.append(text)
         if len(table) > len(texts):

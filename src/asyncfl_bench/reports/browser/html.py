@@ -63,7 +63,7 @@ def chart_data(page: Page) -> ChartData:
     frames = []
     for cell, keys in page.cells.iterrows():
         frames.append(points[points["panel"] == cell])
-        if page.spec.published is not None and page.is_real(str(cell)):
+        if page.spec.published is not None and page.is_papers_experiment(str(cell)):
             for series, curve in page.spec.published.curves_of(page.spec.paper, keys).items():
                 if series in page.styles:
                     there = {"panel": cell, "series": series, "virtual_time": curve["x"]}

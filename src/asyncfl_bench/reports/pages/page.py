@@ -194,7 +194,7 @@ class Page:
         published, keys = self.spec.published, pd.Series(self.cells.loc[cell])
         return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys, self.series)
 
-    def is_real(self, cell: str) -> bool:
+    def is_papers_experiment(self, cell: str) -> bool:
         """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
         runs = self.runs[self.runs["cell"] == cell]
         sources = set(runs.get("summary.data_source", ()))

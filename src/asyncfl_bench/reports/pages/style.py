@@ -81,7 +81,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
 
 
 def _fallback(base: str, taken: Iterable[str]) -> Style:
-    """Follow from the name; the next colour where another series of the page has it."""
+    """Return the look that follows from the name, with the next colour where another series of the page has it."""
     first, marker, dashes, *_ = hashlib.sha256(base.encode()).digest()
     colours = [_SPARE[(first + step) % len(_SPARE)] for step in range(len(_SPARE))]
     colour = next((one for one in colours if one not in taken), colours[0])
