@@ -1,4 +1,4 @@
-"""Measure on a GPU what no CPU can show, in ten minutes: bits, speed beside the floor, waits and memory.
+"""Measure on a GPU what no CPU can show, in ten minutes: bits, speed beside the floor, company, waits and memory.
 
     python scripts/prove_gpu.py gpu.md                        a page, written as it goes
     python scripts/prove_gpu.py try.md --device cpu --quick   every line once, with graphs that are not there
@@ -11,6 +11,7 @@ weights, gradient and upload) over the speed of a copy, both as measured here in
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import statistics
 import sys
@@ -19,18 +20,21 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import benchmark
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from asyncfl_bench.clients.stacked import rows_of_stack
+from asyncfl_bench.clients.company import Company
+from asyncfl_bench.clients.stacked import ROWS, rows_of_stack
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import build, machine
-from asyncfl_bench.kernels.graphed import GraphedNetwork, capture_checked
+from asyncfl_bench.kernels.graphed import GraphedNetwork, Graphs, capture_checked
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.footprint import footprint
 
@@ -41,25 +45,34 @@ GRAPHED = {"resnet8": 50, "resnet18": 50, "vgg16": 32, "vit_small": 32}
 RUNS = {"W1": "batched", "W2": "graph", "W3a": "batched", "W3f": "batched"}
 RUNS |= {"W4a": "graph", "W5": "batched", "W7": "auto"}
 QUICK = ("lenet5", "resnet8", "W1", "W2", "W3f", "W7")  # cases that take every line
+COMPANIES = [(1, 1), (1, 4), (1, 16), (1, 48), (4, 16), (8, 16)]  # processes, runs of W1 in each
 EVENTS = ("cudaLaunchKernel", "cudaGraphLaunch", "cudaMemcpyAsync", "cudaStreamSynchronize")
 
 
 class Proof:
-    """The page and what its sections share. flop_s, bytes_s: of a product and a copy, measured by the first section"""
+    """The page and what its sections share. flop_s, bytes_s: of a product and a copy, measured by the first section
+
+    It is sent to other processes, so it holds no open file.
+    """
 
     def __init__(self, page: Path, device: str, quick: bool, minutes: float) -> None:
         self.device, self.quick, self.cuda = device, quick, device.startswith("cuda")
-        self.end, self.page = time.monotonic() + 60 * minutes, page.open("a", encoding="utf-8")
+        self.end, self.page = time.monotonic() + 60 * minutes, page
         self.folder, self.failed = Path(tempfile.mkdtemp()), False
         self.flop_s = self.bytes_s = float("nan")
-        self.synchronize: Callable[[], None] = torch.cuda.synchronize if self.cuda else lambda: None
-        self.graphs = build.graphs_or_none(device)
-        assert self.graphs is not None
+        self.synchronize: Callable[[], None] = torch.cuda.synchronize if self.cuda else torch.cpu.synchronize
+
+    @property
+    def graphs(self) -> Graphs:
+        """What captures on the device."""
+        graphs = build.graphs_or_none(self.device)
+        assert graphs is not None
+        return graphs
 
     def say(self, line: str) -> None:
         print(line, flush=True)
-        self.page.write(line + "\n")
-        self.page.flush()
+        with self.page.open("a", encoding="utf-8") as page:
+            page.write(line + "\n")
 
     def head(self, *names: str) -> None:
         self.row(*names)
@@ -110,13 +123,13 @@ class Proof:
         model = compose([f"model={name}", "scale=smoke"]).parts["model"].build()
         return FlatModel(model.build(IMAGE, CLASSES, 0)).to(self.device)
 
-    def built_run(self, name: str, executor: str):
+    def built_run(self, name: str, executor: str, more: Sequence[str] = ()):
         _, words, shape, samples, _ = benchmark.WORKLOADS[name]
         batch = 32 if shape == benchmark.GREY else 50
         if self.quick:
             words, batch = [word.replace("resnet18", "resnet8") for word in words], 4
         data = benchmark.made_up_images(shape, min(samples, 2000) if self.quick else samples, self.folder)
-        return benchmark.built_run([*words, f"executor={executor}"], data, self.device, batch), batch
+        return benchmark.built_run([*words, f"executor={executor}", *more], data, self.device, batch), batch
 
 
 def speed_of_the_machine(proof: Proof) -> None:
@@ -147,9 +160,13 @@ def speed_of_the_machine(proof: Proof) -> None:
 
 
 def stacks_of_models(proof: Proof) -> None:
-    """Gradients of a stack beside one model at a time, twice, among other rows, and as a graph."""
+    """Gradients of a stack beside one model at a time, twice, among other rows, in other rows, and as a graph.
+
+    The rows follow each other, as in a run, or begin at multiples of 64 bytes: else a CPU sums in another order.
+    """
     machine.make_deterministic(proof.device)
-    proof.head("network", "beside one model", "twice", "among others", "eager us", "graph us", "us a model")
+    bits = "twice", "among others", "in other rows", "the same, at 64 bytes"
+    proof.head("network", "beside one model", *bits, "eager us", "graph us", "us a model")
     for name, size in proof.cases(STACKED):
         b = 4 if proof.quick else size
         rows, flat = rows_of_stack(b), proof.network(name)
@@ -165,12 +182,34 @@ def stacks_of_models(proof: Proof) -> None:
         off = float((single_d - out_rd[0]).abs().max() / single_d.abs().max())
         compute()
         same = torch.equal(out_rd, expected_rd)
-        others_rd = torch.cat([w_rd[:1], w_rd[1:] * 0.5])
-        flat.stack.gradient(others_rd, x, y, weight_rb, again_rd)
+        flat.stack.gradient(torch.cat([w_rd[:1], w_rd[1:] * 0.5]), x, y, weight_rb, again_rd)
         apart = torch.equal(again_rd[0], expected_rd[0])
+        moved = has_equal_rows(proof, flat, w_rd, x, y) if proof.cuda else "not on a CPU"
+        aligned = has_equal_rows(proof, flat, at_64_bytes(w_rd), x, y)
         eager = proof.time(compute)
         replay = proof.time(capture_checked(proof.graphs, compute, [w_rd, x, out_rd]).replay)
-        proof.row(name, f"{off:.1e}", same, apart, f"{eager:.0f}", f"{replay:.0f}", f"{replay / rows:.1f}")
+        times = f"{eager:.0f}", f"{replay:.0f}", f"{replay / rows:.1f}"
+        proof.row(name, f"{off:.1e}", same, apart, moved, aligned, *times)
+
+
+def at_64_bytes(rows_rd: torch.Tensor) -> torch.Tensor:
+    """Return the rows in memory where each begins at a multiple of 64 bytes."""
+    r, d = rows_rd.shape
+    return rows_rd.new_zeros((r, -(-d // 16) * 16))[:, :d].copy_(rows_rd)
+
+
+def has_equal_rows(proof: Proof, flat: FlatModel, w_rd: torch.Tensor, x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Return True if the gradient of a model has the same bits in every row of a stack laid out as ``w_rd``."""
+    assert flat.stack is not None
+    order, weight_rb = torch.arange(len(w_rd), device=proof.device), torch.full(y.shape, 1 / y.shape[1]).to(y.device)
+    found = []
+    for shift in range(2 if proof.quick else len(order)):
+        moved = order.roll(shift)
+        into_rd, out_rd = (torch.empty_strided(w_rd.shape, w_rd.stride(), device=w_rd.device) for _ in range(2))
+        into_rd.copy_(w_rd[moved])
+        flat.stack.gradient(into_rd, x[moved], y[moved], weight_rb, out_rd)
+        found.append(out_rd.roll(-shift, 0))
+    return all(torch.equal(one, found[0]) for one in found)
 
 
 def gradients_as_graphs(proof: Proof) -> None:
@@ -227,6 +266,71 @@ def runs_of_the_engine(proof: Proof) -> None:
         proof.row(name, f"{rates[0]:.0f}", f"{rates[1]:.0f}", kind, f"{floor:.0f}", f"{rates[1] / floor:.3f}", same)
 
 
+def company_of_runs(proof: Proof) -> None:
+    """Updates per second of runs in company, in one process and in several, and their bits beside alone.
+
+    The first and the last run of each process are repeated alone. On a CPU the network is another one, whose rows of a
+    stack begin at multiples of 64 bytes.
+    """
+    proof.head("processes", "runs in each", "updates/s", "works a wave", "bits beside alone")
+    context: Any = multiprocessing.get_context("spawn" if proof.cuda else "fork")  # CUDA does not survive a fork
+    for processes, runs in [(2, 2)] if proof.quick else COMPANIES:
+        ready, results = context.Barrier(processes), context.SimpleQueue()
+        parts = [range(runs * place, runs * (place + 1)) for place in range(processes)]
+        started = [context.Process(target=run_company, args=(proof, part, ready, results)) for part in parts]
+        for process in started:
+            process.start()
+        found = [results.get() for _ in started]
+        for process in started:
+            process.join()
+        if problems := [one for one in found if isinstance(one, str)]:
+            raise RuntimeError(problems[0])
+        uploads, begun, ended, works, same = zip(*found, strict=True)
+        rate = sum(uploads) / (max(ended) - min(begun))
+        proof.row(processes, runs, f"{rate:.0f}", f"{statistics.mean(works):.1f}", all(same))
+
+
+def run_company(proof: Proof, seeds: Sequence[int], ready: Any, results: Any) -> None:
+    """Measure a process of a company. results: gets what ``measure_company`` returns, or a problem in a line"""
+    try:
+        results.put(measure_company(proof, seeds, ready.wait))
+    except Exception as error:
+        ready.abort()
+        results.put(f"{type(error).__name__}: {str(error)[:200]}")
+
+
+def measure_company(
+    proof: Proof, seeds: Sequence[int], wait: Callable[[], object]
+) -> tuple[int, float, float, float, bool]:
+    """Return the uploads of runs that differ by their seeds, when they began and ended, the works of a wave, and
+    whether the runs have the bits that they have alone. wait: for other processes"""
+    machine.make_deterministic(proof.device)
+    name, more = ("W1", []) if proof.cuda else ("W3f", ["model.hidden=[18]", "n_clients=20"])
+    counts, company = (4, 2) if proof.quick else (60, 200), Company(ROWS)
+
+    def build_run(seed: int):
+        return proof.built_run(name, RUNS[name], [f"seed={seed}", *more])[0]
+
+    def run_member(run: Any, count: int) -> None:
+        with company.joined(run.executor):
+            benchmark.simulate(run.simulation, count, proof.synchronize)
+
+    members = [build_run(seed) for seed in seeds]
+    with ThreadPoolExecutor(len(members)) as pool:
+        list(pool.map(run_member, members, [counts[0]] * len(members)))
+        wait()
+        begun = time.time()
+        list(pool.map(run_member, members, [counts[1]] * len(members)))
+        ended = time.time()
+    works, same = company.rows / company.waves, True
+    for place in {0, len(seeds) - 1}:
+        alone = build_run(seeds[place])
+        for count in counts:
+            benchmark.simulate(alone.simulation, count, proof.synchronize)
+        same &= torch.equal(alone.model_d, members[place].model_d)
+    return len(members) * counts[1], begun, ended, works, same
+
+
 def cost_of_an_arrival(proof: Proof) -> None:
     """Operators, launches and copies of an upload, and where the host waits for the device."""
     proof.head("workload", "operators", *EVENTS, "waits by place")
@@ -278,7 +382,7 @@ def memory_of_runs(proof: Proof) -> None:
 
 SECTIONS = (
     *(speed_of_the_machine, stacks_of_models, gradients_as_graphs, runs_of_the_engine),
-    *(cost_of_an_arrival, memory_of_runs),
+    *(company_of_runs, cost_of_an_arrival, memory_of_runs),
 )
 
 
