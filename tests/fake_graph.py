@@ -182,11 +182,14 @@ def use_fake_graphs(monkeypatch, graphs: object) -> None:
 
 
 class Launches(TorchDispatchMode):
-    """Counts the launches of a block: operators besides views and empty memory, and a replay of ``graphs`` as one."""
+    """Counts the launches of a block: operators besides views and empty memory, and a replay of ``graphs`` as one.
+
+    dispatched  all operators of the block's thread, without replays
+    """
 
     def __init__(self, graphs: FakeGraphs):
         super().__init__()
-        self.graphs, self.operators, self._before = graphs, 0, graphs.replays
+        self.graphs, self.operators, self._before, self.dispatched = graphs, 0, graphs.replays, 0
 
     @property
     def count(self) -> int:
@@ -194,6 +197,7 @@ class Launches(TorchDispatchMode):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         results = func(*args, **(kwargs or {}))
+        self.dispatched += 1
         computes = func._schema.is_mutable or _fresh(results, (args, kwargs))
         self.operators += bool(computes) and func.overloadpacket not in EMPTY
         return results

@@ -87,14 +87,26 @@ def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
     assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2
 
 
+LACKING = {
+    "slurm": "needs Slurm, and this machine",
+    "gpu": "needs a GPU; hydra/launcher=cores takes the cores of a CPU",
+}
+
+
+@pytest.mark.parametrize("launcher", LACKING)
 @pytest.mark.parametrize("more", [[], ["--plan"], *slow(["decide=true"])])
-def test_runs_and_plans_for_slurm_need_it_alike(more, monkeypatch, afl_run, tmp_path):
+def test_runs_and_plans_for_slurm_or_a_gpu_need_it_alike(launcher, more, monkeypatch, afl_run, tmp_path):
     monkeypatch.setattr("shutil.which", lambda name: None)
-    done = afl_run("-m", "algorithm=ace,asgd", "hydra/launcher=slurm", *more)
-    assert done.returncode == 2 and done.stderr.startswith(
-        "afl-run: hydra/launcher=slurm: needs Slurm, and this machine"
-    )
+    monkeypatch.setattr("asyncfl_bench.experiment.machine.has_gpu", lambda: False)
+    done = afl_run("-m", "algorithm=ace,asgd", f"hydra/launcher={launcher}", *more)
+    assert done.returncode == 2 and done.stderr.startswith(f"afl-run: hydra/launcher={launcher}: {LACKING[launcher]}")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["processes", "runs"])
+def test_the_numbers_of_a_gpu_are_checked_before_it_is_looked_for(name):
+    with pytest.raises(ConfigError, match=f"^hydra.launcher.{name}=0: must be at least 1, or null: as many as fit"):
+        plan(["algorithm=ace,asgd", "hydra/launcher=gpu", f"hydra.launcher.{name}=0"])
 
 
 def test_help_shows_the_settings_of_a_launcher():

@@ -2,26 +2,35 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+import pandas as pd
 import pytest
+import torch
 from fake_graph import FakeGraphs, use_fake_graphs
 from members_process import MEMBERS, settings_of_members
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.clients.company import Company
-from asyncfl_bench.errors import EXIT_INTERRUPTED
-from asyncfl_bench.experiment import build, execute
+from asyncfl_bench.errors import EXIT_INTERRUPTED, RunTooLarge
+from asyncfl_bench.experiment import RunResult, build, execute
+from asyncfl_bench.files import read_yaml
+from asyncfl_bench.multirun import members, room
+from asyncfl_bench.multirun.jobs import Job
 from asyncfl_bench.multirun.members import run_members
+from asyncfl_bench.multirun.preview import preview_jobs
+from asyncfl_bench.multirun.probe import RunSize, try_to_build
+from asyncfl_bench.multirun.room import choose_room
 
 TIMES = ("wall_time", "wall_seconds", "updates_per_second")
 FAILING, STOPPED = 3, 1
+GIB = 2**30
 
 
 @pytest.fixture(scope="module")
@@ -34,19 +43,23 @@ def alone(tmp_path_factory):
     return folder
 
 
-def numbers_of(directory: Path) -> list[dict]:
+def content_of(directory: Path) -> dict[str, object]:
+    """What is in each file of a run, without what differs by time and place; of checkpoints that there is one."""
+    found: dict[str, object] = {path.name: None for path in directory.iterdir()}
     lines = [json.loads(line) for line in (directory / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+    found["metrics.jsonl"] = [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+    summary = json.loads((directory / "summary.json").read_text())
+    found["summary.json"] = [summary[key] for key in ("final", "best", "used", "arrivals", "identity", "exit_status")]
+    found["config.yaml"] = read_yaml(directory / "config.yaml") | {"output_dir": ""}
+    found["trace.parquet"] = pd.read_parquet(directory / "trace.parquet").to_dict("list")
+    weights = torch.load(directory / "model_final.pt", weights_only=True)
+    return found | {"model_final.pt": {name: one.tolist() for name, one in weights.items()}}
 
 
 def assert_same_runs(folder: Path, alone: Path, numbers=(0, 1, 2, 3, 4, 5, 6, 7)):
     for one, other in [*zip(settings_of_members(folder), settings_of_members(alone), strict=True)]:
         if one.root.seed in numbers:
-            assert numbers_of(one.directory) == numbers_of(other.directory), one.name
-            found, expected = (json.loads((of.directory / "summary.json").read_text()) for of in (one, other))
-            assert {key: found[key] for key in ("final", "best", "used", "identity", "exit_status")} == {
-                key: expected[key] for key in ("final", "best", "used", "identity", "exit_status")
-            }
+            assert content_of(one.directory) == content_of(other.directory), one.name
 
 
 @pytest.mark.slow
@@ -88,18 +101,87 @@ def test_one_that_fails_and_one_that_is_stopped_leave_the_files_of_the_others(tm
     assert_same_runs(tmp_path, alone)
 
 
+def start_members(folder, *numbers):
+    command = [sys.executable, str(Path(__file__).with_name("members_process.py")), str(folder), *map(str, numbers)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "encoding": "utf-8"}
+    return subprocess.Popen(command, start_new_session=True, **pipes)
+
+
+def wait_for_checkpoints(process, folder, since=0.0):
+    """Wait until three runs were saved."""
+    until = time.monotonic() + 300
+    while time.monotonic() < until and process.poll() is None:
+        if sum(path.stat().st_mtime > since for path in folder.rglob("checkpoint.pt")) > 2:
+            return
+        time.sleep(0.01)
+
+
 @pytest.mark.process
 @pytest.mark.slow
-def test_a_process_that_is_killed_resumes_all_its_runs(tmp_path, alone):
-    command = [sys.executable, str(Path(__file__).with_name("members_process.py")), str(tmp_path), "8"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8")
-    until = time.monotonic() + 120
-    while len([*tmp_path.rglob("checkpoint.pt")]) < 3 and time.monotonic() < until and process.poll() is None:
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
-    assert "Traceback" not in err
-    again = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=300)
-    assert again.returncode == 0 and [line[:2] for line in again.stdout.splitlines()] == ["0 "] * len(MEMBERS), again
+def test_ctrl_c_saves_the_runs_of_all_processes_and_runs_of_a_killed_one_are_resumed(tmp_path, alone, monkeypatch):
+    process = start_members(tmp_path, 4, 2)
+    wait_for_checkpoints(process, tmp_path)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == EXIT_INTERRUPTED and "Traceback" not in err, out + err
+    ended = [json.loads(path.read_text())["exit_status"] for path in tmp_path.rglob("summary.json")]
+    assert len(ended) > 2 and {*ended} <= {"interrupted", "ok"}
+
+    process, began = start_members(tmp_path, 8, 1), time.time()
+    wait_for_checkpoints(process, tmp_path, began)
+    process.kill()
+    assert "Traceback" not in process.communicate(timeout=300)[1]
+    use_fake_graphs(monkeypatch, FakeGraphs())
+    assert {answer["code"] for answer in run_members(settings_of_members(tmp_path), 8)} == {0}
     assert_same_runs(tmp_path, alone)
-    shutil.rmtree(tmp_path)
+
+
+def test_a_run_that_lacks_memory_beside_the_others_is_repeated_alone(monkeypatch, tmp_path):
+    calls, gate = [], threading.Barrier(3)
+
+    def execute(settings, **_):
+        seed, is_first = settings.root.seed, settings.root.seed not in calls
+        calls.append(seed)
+        if is_first:
+            gate.wait(10)
+        if is_first and seed == 1:
+            raise RunTooLarge("n_clients", 9, "needs 9 GiB")
+        error = "CUDA out of memory" if is_first and seed == 2 else ""
+        return RunResult(tmp_path, {"exit_status": "failed" if error else "ok", "error": error})
+
+    monkeypatch.setattr(members, "execute", execute)
+    monkeypatch.setattr(members, "closing_line", lambda result, unit: result.summary["error"])
+    settings = settings_of_members(tmp_path, 3)
+    assert [answer["code"] for answer in run_members(settings, 3)] == [0, 0, 0]
+    assert sorted(calls[:3]) == [0, 1, 2] and calls[3:] == [1, 2]
+    calls.clear()
+    gate = threading.Barrier(1)
+    assert [answer["code"] for answer in run_members(settings[1:2], 3)] == [2] and calls == [1]
+
+
+def test_a_gpu_gets_as_many_processes_and_runs_as_its_memory_holds():
+    def find(free, cores=16, **typed):
+        room = choose_room([RunSize(GIB // 2, GIB // 4)] * 100, free * GIB, cores, **typed)
+        return room.processes, room.runs, room.reason.partition(";")[0]
+
+    assert find(80) == (7, 15, "at once: 7 processes (limit: pending runs) of 15 runs (limit: rows of a stack)")
+    assert find(80, cores=4) == (4, 16, "at once: 4 processes (limit: cores) of 16 runs (limit: rows of a stack)")
+    assert find(40) == (3, 16, "at once: 3 processes (limit: memory) of 16 runs (limit: rows of a stack)")
+    assert find(6) == (1, 8, "at once: 1 process (limit: memory) of 8 runs (limit: memory)")
+    assert find(1)[:2] == (1, 1)
+    assert find(6, processes=2) == (2, 2, "at once: 2 processes (limit: as typed) of 2 runs (limit: memory)")
+    assert find(80, runs=32) == (4, 32, "at once: 4 processes (limit: pending runs) of 32 runs (limit: as typed)")
+    sizes = [RunSize(GIB, 0)] * 9 + [RunSize(40 * GIB, 0)]
+    assert (choose_room(sizes, 80 * GIB, 16).runs, choose_room(sizes, 50 * GIB, 16).runs) == (10, 5)
+
+
+def test_a_plan_says_how_many_runs_a_gpu_has_room_for_and_builds_a_run_of_each_kind(monkeypatch, tmp_path):
+    built = []
+    monkeypatch.setattr(room, "try_to_build", lambda one: (built.append(one), try_to_build(one))[1])
+    monkeypatch.setattr(room.machine, "free_memory", lambda device: 2 * GIB)
+    jobs = [Job([], one) for one in settings_of_members(tmp_path, 3)]
+    plan = str(preview_jobs(jobs, {}, launcher={"processes": None, "runs": None}))
+    assert "at once: 1 process (limit: pending runs) of 3 runs (limit: pending runs); the largest run needs " in plan
+    assert [one.root.seed for one in built] == [0, 2]
+    typed = room.find_room({"processes": 2, "runs": 1}, [job.settings for job in jobs])
+    assert typed.reason == "at once: 2 processes of 1 run"

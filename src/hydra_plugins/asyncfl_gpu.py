@@ -1,4 +1,4 @@
-"""A launcher of several runs in one process on a GPU.
+"""A launcher of runs in processes on a GPU, several in each.
 
 Hydra accepts plugins only from this package.
 """
@@ -13,22 +13,28 @@ from omegaconf import DictConfig
 
 
 class Gpu(Launcher):
-    """At most ``runs`` runs at once, each in a thread."""
+    """``processes`` at once, and in each of them ``runs``; None: as many as fit."""
 
-    def __init__(self, runs: int):
-        self._runs = runs
+    def __init__(self, processes: int | None, runs: int | None):
+        self._numbers = {"processes": processes, "runs": runs}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Keep nothing: the sweeper's jobs have their settings."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        from asyncfl_bench.files import say
         from asyncfl_bench.multirun import pending
         from asyncfl_bench.multirun.members import run_members
+        from asyncfl_bench.multirun.room import find_room
 
         def settings_of(words: Sequence[str]) -> Any:
             jobs = pending.state.current
             return next(job.settings for job in jobs if list(words[-len(job.sent) :]) == list(job.sent))
 
-        answers = run_members([settings_of(words) for words in job_overrides], self._runs)
+        settings = [settings_of(words) for words in job_overrides]
+        room = find_room(self._numbers, settings)
+        if len(settings) > 1:
+            say(room.reason)
+        answers = run_members(settings, room.runs, room.processes)
         return [JobReturn(overrides=words, status=JobStatus.COMPLETED, _return_value=answer) for words, answer in
                 zip(job_overrides, answers, strict=True)]  # fmt: skip

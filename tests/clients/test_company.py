@@ -1,11 +1,12 @@
 """Runs that share stacks have the bits that they have alone, also when one of them fails or is stopped."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from fake_graph import FakeGraphs, use_fake_graphs
+from fake_graph import FakeGraphs, Launches, use_fake_graphs
 from members_process import MEMBERS as EIGHT
 from members_process import WORDS
 from resuming import built
@@ -82,6 +83,32 @@ def test_a_run_that_fails_leaves_the_bits_of_the_others(graphs):
     assert str(together[2]) == "of this run alone"
     for number in (0, 1, 3, 4):
         assert torch.equal(together[number], run_alone(MEMBERS[number]))
+
+
+@pytest.mark.slow
+def test_an_update_of_w1_takes_at_most_ten_operators_in_company_of_eight(graphs):
+    """W1 of scripts/benchmark.py with a small network: clients, concurrency and buffer are what counts."""
+    words = ["algorithm=fedbuff", "algorithm.buffer_size=10", "schedule=random_idle", "concurrency=20", "n_clients=100"]
+    words += ["delay=exponential", "heterogeneity=iid", "client.batch_size=1", "model=softmax", "progress=false"]
+    words += ["budget.uploads=100", "algorithm.eta=0.001", "evaluation.every=9999", "executor=batched"]
+
+    def count_operators(runs):
+        """Operators of an update, views included; a replay is one."""
+        company, replays = Company(ROWS), graphs.replays
+        members = [built([*words, f"seed={seed}"])[0] for seed in range(runs)]
+
+        def count(parts):
+            parts.simulation.observers.clear()
+            with company.joined(parts.executor), Launches(graphs) as launches:
+                parts.simulation.run()
+            return launches.dispatched
+
+        with ThreadPoolExecutor(runs) as pool:
+            operators = sum(pool.map(count, members))
+        return (operators + graphs.replays - replays) / (100 * runs)
+
+    together, alone = count_operators(8), count_operators(1)
+    assert together <= 10 and together < 0.8 * alone
 
 
 @pytest.mark.slow

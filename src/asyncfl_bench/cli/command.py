@@ -77,7 +77,7 @@ def _handle_stop_signal(number, frame):
         end_soon()
     else:
         pending.state.stopped = True
-        launchers.let_workers_save(launchers.workers_of_joblib(), pending.has_active_runs)
+        launchers.let_workers_save(launchers.worker_processes(), pending.has_active_runs)
     raise KeyboardInterrupt
 
 
@@ -309,8 +309,9 @@ def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) ->
         show(text)
         json_object.add(lambda: {"notes": text.splitlines()})
     else:
+        launcher = hydra.launcher if launchers.shares_gpu(hydra) else None
         workers = launchers.workers_of(hydra)
-        preview = preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight)
+        preview = preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight, launcher)
         show(preview)
         json_object.add(describe_plan, preview)
     return 2 if preflight.checked and not preflight.passed else 0

@@ -196,6 +196,14 @@ def reset_peak_memory(device_name: str) -> None:
         torch.cuda.reset_peak_memory_stats(device_name)
 
 
+def release_memory(device_name: str) -> None:
+    """Give memory that no tensor uses back to a GPU, for other processes."""
+    if device_name.startswith("cuda"):
+        import torch
+
+        torch.cuda.empty_cache()
+
+
 def peak_memory(device_name: str) -> int:
     """Bytes: of the GPU's allocator since the last reset, or of the whole process on a CPU."""
     if device_name.startswith("cuda"):

@@ -60,7 +60,7 @@ class Preflight:
     checked, passed  runs
     """
 
-    def __init__(self, build: Callable[[Settings], None] | None = None):
+    def __init__(self, build: Callable[[Settings], object] | None = None):
         self._build = build
         self._known: dict[str, tuple[Any, BenchError | None]] = {}
         self.seconds = 0.0

@@ -126,6 +126,12 @@ class Task:
                 hashed.update(f"{part.dtype} {tuple(part.shape)}".encode() + part.cpu().numpy().tobytes())
         return hashed.hexdigest()
 
+    @property
+    def samples_bytes(self) -> tuple[int, int]:
+        """Bytes of the training samples, and of those that the model is judged by."""
+        train = self._x_train.nbytes + self._y_train.nbytes
+        return train, sum(x.nbytes + y.nbytes for x, y in self._judged.values())
+
     def share_samples(self, other: Task) -> None:
         """Use the training samples of another task in place of equal ones, which take memory a second time."""
         self._x_train, self._y_train = other._x_train, other._y_train

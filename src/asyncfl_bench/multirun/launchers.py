@@ -65,15 +65,24 @@ def check_scheduler(hydra: Any) -> None:
         raise ConfigError("hydra/launcher", hydra.runtime.choices["hydra/launcher"], allowed)
 
 
+def shares_gpu(hydra: Any) -> bool:
+    """Return True if the launcher is ``hydra/launcher=gpu``. hydra: Hydra's own settings"""
+    return str(hydra.launcher.get("_target_")).endswith(".Gpu")
+
+
 def check_gpu(hydra: Any) -> None:
     """Raise ConfigError if the launcher needs a GPU and this machine has none. hydra: Hydra's own settings"""
     from ..experiment.machine import has_gpu  # brings NumPy
 
-    if (runs := hydra.launcher.get("runs")) is not None:
-        check(type(runs) is int and runs > 0, "hydra.launcher.runs", runs, "at least 1")
+    if not shares_gpu(hydra):
+        return
+    for name in ("processes", "runs"):
+        count = hydra.launcher.get(name)
+        allowed = "at least 1, or null: as many as fit"
+        check(count is None or (type(count) is int and count > 0), f"hydra.launcher.{name}", count, allowed)
+    if not has_gpu():
         name = hydra.runtime.choices["hydra/launcher"]
-        if not has_gpu():
-            raise ConfigError("hydra/launcher", name, "needs a GPU; hydra/launcher=cores takes the cores of a CPU")
+        raise ConfigError("hydra/launcher", name, "needs a GPU; hydra/launcher=cores takes the cores of a CPU")
 
 
 def check_numbers(hydra: Any) -> None:
@@ -124,8 +133,10 @@ def _launcher_workers(launcher: Mapping[str, Any]) -> int:
         from joblib import effective_n_jobs
 
         return int(effective_n_jobs(jobs))
-    if (jobs := launcher.get("array_parallelism") or launcher.get("runs")) is not None:
+    if (jobs := launcher.get("array_parallelism")) is not None:
         return int(jobs)
+    if "processes" in launcher:  # at least; their memory decides (room.find_room)
+        return int(launcher["processes"] or 1) * int(launcher["runs"] or 1)
     if (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
         return int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1
     return usable_cores() if str(launcher.get("_target_")).endswith("submitit.Local") else 1
@@ -144,8 +155,8 @@ def ignoring_terminal_signals(*more: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def workers_of_joblib() -> list[int]:
-    """Ids of the processes that joblib has started from this one."""
+def worker_processes() -> list[int]:
+    """Ids of the processes that joblib and ``hydra/launcher=gpu`` have started from this one."""
     return [worker.pid for worker in multiprocessing.active_children() if worker.pid is not None]
 
 

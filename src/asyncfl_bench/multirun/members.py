@@ -1,22 +1,34 @@
-"""Runs of a multirun that share one process: each in a thread, as many at once as are asked for."""
+"""Runs of a multirun that share processes: each run is in a thread, and each thread takes the next run that is left."""
 
 from __future__ import annotations
 
-import queue
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from ..clients.company import Company
 from ..clients.stacked import ROWS
 from ..config import Settings
+from ..config.places import allow_local_modules, named_folders, use_folders
 from ..errors import EXIT_INTERRUPTED, BenchError, RunInUse, RunTooLarge, describe_error, lacks_memory
 from ..experiment import execute
 from ..experiment.stopping import Stop, recording_signals
 from . import pending
+from .launchers import ignoring_terminal_signals
 from .run import closing_line
+
+_PRELOADED = ["torch", "asyncfl_bench.experiment.build"]  # once, for all processes
+_Member = tuple[int, Settings]  # its number in the multirun
+_TakePlace = Callable[[], int]  # gives each place in a list of members to one thread of one process
 
 
 @dataclass(frozen=True)
@@ -29,49 +41,110 @@ class _MemberResult:
     is_too_large: bool = False
 
 
-def run_members(settings: Sequence[Settings], most: int) -> list[dict[str, Any]]:
-    """Run these runs in threads of this process, at most ``most`` at once. Return the answer of each, as a job's.
+_Results = dict[int, _MemberResult]
 
-    Runs of one precision share the process, as torch has one for all. A run that lacks memory beside the others is
-    repeated alone.
+
+def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> list[dict[str, Any]]:
+    """Run these runs, at most ``runs`` at once in each process. Return the answer of each, as a job's.
+
+    Runs of one precision share a process, as torch has one for all. A run that lacks memory beside the others is
+    repeated alone. A single process is this one.
+    Raises BenchError if a process ended early, after all others.
     """
-    answers: dict[int, _MemberResult] = {}
     numbered = sorted(enumerate(settings), key=lambda pair: pair[1].root.precision)
+    groups = [list(group) for _, group in itertools.groupby(numbered, key=lambda pair: pair[1].root.precision)]
+    found = _run_processes(groups, runs, processes) if processes > 1 else {}
     stop = Stop()
     with recording_signals(stop, ends_process=True):
-        for _, same in groupby(numbered, key=lambda pair: pair[1].root.precision):
-            members = list(same)
-            answers |= _run_together(members, most, stop)
-            for number, one in members:
-                if answers[number].is_too_large and len(members) > 1:
-                    answers |= _run_together([(number, one)], 1, stop)
+        if processes == 1:
+            found = _run_groups(groups, [itertools.count().__next__ for _ in groups], runs, stop)
+        for number, one in numbered:
+            if found[number].is_too_large and len(numbered) > 1:
+                found |= _run_groups([[(number, one)]], [itertools.count().__next__], 1, stop)
     pending.state.stopped = bool(stop)
-    found = [answers[number] for number in range(len(settings))]
-    return [{"code": one.code, "line": one.line, "postponed": one.is_postponed} for one in found]
+    results = [found[number] for number in range(len(settings))]
+    return [{"code": one.code, "line": one.line, "postponed": one.is_postponed} for one in results]
 
 
-def _run_together(members: list[tuple[int, Settings]], most: int, stop: Stop) -> dict[int, _MemberResult]:
+class _SharedCount:
+    """Gives 0, 1, 2 and so on, each to one of several processes."""
+
+    def __init__(self, context: Any):
+        self._next = context.Value("i", 0)
+
+    def __call__(self) -> int:
+        with self._next.get_lock():
+            self._next.value += 1
+            return int(self._next.value) - 1
+
+
+def _run_processes(groups: list[list[_Member]], runs: int, processes: int) -> _Results:
+    """Run members in processes. Those save their runs when they get SIGTERM, which the command sends at Ctrl-C."""
+    context: Any = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
+    takers, packed, started = [_SharedCount(context) for _ in groups], pickle.dumps(groups), []
+    with ignoring_terminal_signals():
+        for _ in range(processes):
+            ours, theirs = context.Pipe(duplex=False)
+            words = theirs, named_folders(), packed, takers, runs
+            process = context.Process(target=_run_share, args=words, daemon=True)
+            process.start()
+            theirs.close()
+            started.append((process, ours))
+    found: _Results = {}
+    lost = 0
+    for process, ours in started:
+        try:
+            found |= ours.recv()
+        except EOFError:
+            lost += 1
+        process.join()
+    if lost:
+        raise BenchError(f"{lost} of {processes} processes ended before their runs")
+    return found
+
+
+def _run_share(answers: Connection, folders: list[Path], packed: bytes, takers: list[_SharedCount], runs: int) -> None:
+    """Run members in this process until none is left, and send the results."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])  # the command passes them on as SIGTERM
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
+    use_folders(folders)
+    allow_local_modules()
+    stop = Stop()
+    with recording_signals(stop, ends_process=True), suppress(BrokenPipeError):
+        answers.send(_run_groups(pickle.loads(packed), takers, runs, stop))
+
+
+def _stop_with_parent() -> None:
+    """Save the runs of this process and end it, when the command that started it was killed. For a thread."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _run_groups(groups: list[list[_Member]], takers: Sequence[_TakePlace], runs: int, stop: Stop) -> _Results:
+    """Run one group after another, the runs of each in company."""
+    found: _Results = {}
+    for group, take in zip(groups, takers, strict=True):
+        _run_together(group, take, runs, stop, found)
+    return found
+
+
+def _run_together(members: list[_Member], take: _TakePlace, runs: int, stop: Stop, found: _Results) -> None:
     """Run members of one company. A member that has not started when a stop is requested is interrupted."""
-    company, waiting = Company(ROWS), queue.SimpleQueue[tuple[int, Settings]]()
-    answers: dict[int, _MemberResult] = {}
-    for member in members:
-        waiting.put(member)
+    company = Company(ROWS)
 
-    def run_waiting() -> None:
-        while True:
-            try:
-                number, one = waiting.get_nowait()
-            except queue.Empty:
-                return
-            answers[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, company)
+    def run_next() -> None:
+        while (place := take()) < len(members):
+            number, one = members[place]
+            found[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, company)
 
-    count = min(most, len(members))
-    threads = [threading.Thread(target=run_waiting, name=f"afl-run-{place}") for place in range(count)]
+    threads = [threading.Thread(target=run_next, name=f"afl-run-{place}") for place in range(min(runs, len(members)))]
     for one in threads:
         one.start()
     for one in threads:
         one.join()
-    return answers
 
 
 def _run_member(settings: Settings, company: Company) -> _MemberResult:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..experiment.preflight import Preflight
 from .estimate import RunCost, RunTimer, estimate_cost
 from .jobs import Job, describe_planning
 from .pending import find_finished
 from .progress import count_runs, varied_keys
+from .room import find_room
 
 
 @dataclass
@@ -47,12 +49,19 @@ def preview_jobs(
     workers: int = 1,
     measure: RunTimer | None = None,
     preflight: Preflight | None = None,
+    launcher: Mapping[str, Any] | None = None,
 ) -> Preview:
-    """Return what jobs would run. kept: see ``pending.places_of``; the others: as of ``estimate_cost``."""
+    """Return what jobs would run.
+
+    kept  see ``pending.places_of``;  launcher  settings of ``hydra/launcher=gpu``, if it runs them
+    The others are those of ``estimate_cost``.
+    """
     known = [job for job in jobs if job.settings is not None]
     results = dict(zip(map(id, known), find_finished(known, kept), strict=True))
     pending = [job.settings for job in known if job.settings is not None and results[id(job)] is None]
-    cost = estimate_cost(pending, places, workers, measure, preflight)
+    room = find_room(launcher, pending) if launcher is not None and pending else None
+    cost = estimate_cost(pending, places, room.count if room else workers, measure, preflight)
+    cost.notes += [room.reason] if room else []
     rows: list[tuple[Job, str, Path | None]] = []
     for job in jobs:
         if (result := results.get(id(job))) is not None:

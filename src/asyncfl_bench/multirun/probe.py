@@ -6,7 +6,7 @@ import math
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -27,13 +27,27 @@ LONGEST = 10.0  # s of a trial, and of the local work behind an upload that is t
 EVALUATION_SECONDS, FIRST_SAMPLES = 0.3, 32  # of an evaluation that is timed; test samples of the first try
 
 
-def try_to_build(settings: Settings) -> None:
-    """Build a run, which reads its data and takes its memory. Raises ConfigError or BenchError if it cannot start."""
+@dataclass(frozen=True)
+class RunSize:
+    """Bytes on the device. run: of a run alone;  shared: of training samples, which runs of one process can share"""
+
+    run: int
+    shared: int
+
+
+def try_to_build(settings: Settings) -> RunSize:
+    """Build a run, which reads its data and takes its memory, and return what it needs.
+
+    Raises ConfigError or BenchError if it cannot start.
+    """
     from ..experiment.build import build_run
 
     try:
         with TemporaryDirectory(dir=existing_folder(settings.directory)) as folder:  # on the disk of the run's cache
-            build_run(replace(settings, place=Path(folder))).executor.close()
+            parts = build_run(replace(settings, place=Path(folder)))
+            parts.executor.close()
+            shared, own = parts.task.samples_bytes
+            return RunSize(parts.needs.device + parts.needs.activations + own, shared)
     except (ImportError, MemoryError, RuntimeError) as problem:
         if not lacks_memory(problem):
             raise
