@@ -3,7 +3,8 @@
     python scripts/prove_gpu.py gpu.md                        a page, written as it goes
     python scripts/prove_gpu.py try.md --device cpu --quick   every line once, with graphs that are not there
 
-A section that fails says so and the next one runs; the exit code is then 1. Images are made up. Times are medians.
+A section that fails says so and the next one runs. The exit code is 1 if one failed or bits differ. Images are made
+up. Times are medians.
 The floor of a gradient is the larger of its arithmetic over the speed of a product and of its least traffic (samples,
 weights, gradient and upload) over the speed of a copy, both as measured here in fp32.
 """
@@ -79,6 +80,7 @@ class Proof:
         self.row("---", *["---:"] * (len(names) - 1))
 
     def row(self, *cells: object) -> None:
+        self.failed |= any(cell is False for cell in cells)  # bits that differ
         self.say(f"| {' | '.join(map(str, cells))} |")
 
     def run(self, section: Callable[[Proof], None]) -> None:

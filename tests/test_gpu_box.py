@@ -29,7 +29,8 @@ def box(tmp_path):
     write_program(tmp_path / "nvidia-smi", "echo 'a GPU, 1 MiB'")
     write_program(
         tmp_path / "python",
-        f'echo "$@" >> {tmp_path}/asked; case "$*" in *sweep=ace/table1\\ *) echo broken >&2; exit 3;; esac',
+        f'echo "$@" >> {tmp_path}/asked; case "$*" in *sweep=ace/table1\\ *) echo broken >&2; exit 3;; '
+        f"*prove_gpu*) test ! -f {tmp_path}/unproved;; esac",
     )
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": str(tmp_path / "python")}
 
@@ -54,7 +55,11 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     assert len(named) == len(set(named)) and set(named) == papers - refused - synthetic
     assert "ace-table1: exit 3" in said and ": broken" in said
     assert all(f"{name}: no {tmp_path}/ddpm_cifar10.npy" in said for name in synthetic)
-    assert asked[0] == "scripts/check_device.py cuda" and asked[1].startswith("scripts/benchmark.py --device cuda")
+    assert asked[0] == f"scripts/prove_gpu.py {tmp_path}/out/gpu.md" and asked[1] == "scripts/check_device.py cuda"
+    assert asked[2].startswith("scripts/benchmark.py --device cuda")
+    assert sum(" hydra/launcher=gpu" in line for line in asked) == len(named)
+    left = [float(line.split()[3]) for line in said.splitlines() if line.endswith(" modelled hours left")]
+    assert len(left) == len(named) + len(synthetic) and left == sorted(left, reverse=True) and left[-1] > 0
 
     (tmp_path / "ddpm_cifar10.npy").touch()
     (again,) = box("60", "fedecho/table2_synthetic")[1][1:]  # the benchmark, whose file this Python does not write
@@ -62,7 +67,11 @@ def test_every_full_sweep_of_the_papers_is_run_and_one_that_fails_stops_no_other
     fine_tuning = [line for line in asked if "sweep=fedecho/table4 " in line or "sweep=ace/table_a2_" in line]
     assert len(fine_tuning) == 3 and all(line.endswith(" model.download=true") for line in fine_tuning)
     assert sum(line.endswith(" precision=tf32") for line in asked) == 1
-    assert "ace-participation: no time left" in box("-10", "ace/participation")[0]
+    (tmp_path / "unproved").touch()
+    (tmp_path / "out" / "proved").unlink()
+    said, asked = box("-10", "ace/participation")
+    assert "ace-participation: no time left" in said and "runs do not share the GPU" in said
+    assert asked[0].startswith("scripts/prove_gpu.py ") and not any("hydra/launcher" in line for line in asked)
 
 
 def test_a_gpu_gets_deterministic_kernels_and_warns_once_and_a_cpu_stays_as_it_is(monkeypatch):
@@ -87,9 +96,9 @@ def test_a_gpu_gets_deterministic_kernels_and_warns_once_and_a_cpu_stays_as_it_i
 @pytest.mark.slow
 @pytest.mark.process
 def test_the_cpu_repeats_its_own_bits_with_every_kind_of_network():
-    names = ["lstm", "fasttext", "bert", "resnet18", "vgg16", "int8", "mse", "dissimilarity"]
+    names = ["lstm", "fasttext", "bert", "cnn", "int8", "mse", "dissimilarity"]
     command = [sys.executable, ROOT / "scripts" / "check_device.py", "cpu", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     rows = [line for line in done.stdout.splitlines() if line.startswith("| ")][2:]
-    assert done.returncode == 0 and len(rows) == 11, done.stdout + done.stderr
+    assert done.returncode == 0 and len(rows) == 9, done.stdout + done.stderr
     assert all("| equal | equal | 0.0e+00 |" in row for row in rows), done.stdout
