@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench.analysis.verdicts import read_pages
-from asyncfl_bench.reports import board, cli, rule_pages
+from asyncfl_bench.reports import board, cli
 from asyncfl_bench.reports.pages import write
 from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page
@@ -104,7 +104,5 @@ def test_the_board_has_the_verdicts_of_the_committed_pages():
 
 
 def test_the_page_of_a_rule_has_the_claims_bank_and_findings_of_today():
-    rows, bank = board.board_rows(read_pages(RESULTS)), rule_pages.bank_lines()
-    for path in (RESULTS / rule_pages.FOLDER).iterdir():
-        text = rule_pages.page_text(path.stem, rows, bank.get(path.stem, ()), RESULTS)
-        assert path.read_text("utf-8") == text, "make rules"
+    texts = board.rule_texts(board.board_rows(read_pages(RESULTS)), RESULTS)
+    assert {path.stem: path.read_text("utf-8") for path in (RESULTS / "by_rule").iterdir()} == texts, "make rules"

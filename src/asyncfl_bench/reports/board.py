@@ -12,10 +12,11 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
+from ..analysis.names import rule_classes
 from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
 from ..files import write_text
 from .pages.write import Part, Table
-from .rule_pages import claim_parts, index_part, rules_of_claim, write_rule_pages
+from .rule_pages import FOLDER, bank_lines, claim_parts, index_part, page_parts, rules_of_claim
 
 TITLE = "What the papers claim and what the runs say"
 HTML = "index.html"
@@ -108,7 +109,9 @@ def write_board(results: Path, html: bool = False) -> Path:
         results.mkdir(parents=True, exist_ok=True)
         write_text(target, text)
     write_text(results / CLAIMS, claims_csv(rows))
-    write_rule_pages(rows, results)
+    (results / FOLDER).mkdir(exist_ok=True)
+    for rule, own in rule_texts(rows, results).items():
+        write_text(results / FOLDER / f"{rule}.md", own)
     if html or (results / HTML).exists():
         from .browser.html import write_tables
 
@@ -139,6 +142,12 @@ def board_text(rows: Sequence[Row]) -> str:
             frame.insert(0, "paper", [claims.paper_title(row.claim.paper) for row in own])
             parts += [f"## {BOARD_TITLES[board].capitalize()}", Table(board, frame, pd.DataFrame())]
     return markdown_text(parts)
+
+
+def rule_texts(rows: Sequence[Row], results: Path) -> dict[str, str]:
+    """Return the text of the page of each rule; the same claims, bank and findings give the same bytes."""
+    bank = bank_lines()
+    return {rule: markdown_text(page_parts(rule, rows, bank.get(rule, ()), results)) for rule in rule_classes()}
 
 
 def claims_csv(rows: Sequence[Row]) -> str:

@@ -7,27 +7,45 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import pandas as pd
 
 from ..analysis import names
 from ..analysis.bank import load_bank
-from ..analysis.claims import Claim
+from ..analysis.claims import Claim, Verdict
 from ..analysis.published import read_published
 from ..analysis.verdicts import reasons_of
 from ..config import manual
-from ..files import write_text
 from .bank_page import judge_worlds
 from .pages.write import Part, Table
-
-if TYPE_CHECKING:
-    from .board import Row
 
 FOLDER = "by_rule"
 _FINDINGS = "docs/findings"
 _BANK = "Test accuracy on new seeds, mean and deviation over seeds. A world without a tier lacks rules."
 _OPEN = ("inconclusive", "not run", "blocked")
+
+
+class JudgedClaim(Protocol):
+    """A judged claim with the texts of the board (``board.Row``)."""
+
+    @property
+    def claim(self) -> Claim: ...
+
+    @property
+    def verdict(self) -> Verdict: ...
+
+    @property
+    def item(self) -> str: ...
+
+    @property
+    def sentence(self) -> str: ...
+
+    @property
+    def measured(self) -> str: ...
+
+    @property
+    def scale_text(self) -> str: ...
 
 
 def rules_of_claim(claim: Claim) -> list[str]:
@@ -55,7 +73,7 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
-def index_part(rows: Sequence[Row]) -> Part:
+def index_part(rows: Sequence[JudgedClaim]) -> Part:
     """Return the table of all rules: source, claims that name the rule, and its accuracy in each world of the bank."""
     bank = bank_lines()
     worlds = [*dict.fromkeys(line[0] for own in bank.values() for line in own)]
@@ -70,21 +88,11 @@ def index_part(rows: Sequence[Row]) -> Part:
     return Table("rules", frame, frame)
 
 
-def write_rule_pages(rows: Sequence[Row], results: Path) -> None:
-    """Write the page of each rule below ``results``; the same claims, bank and findings give the same bytes."""
-    bank = bank_lines()
-    (results / FOLDER).mkdir(parents=True, exist_ok=True)
-    for rule in names.rule_classes():
-        write_text(results / FOLDER / f"{rule}.md", page_text(rule, rows, bank.get(rule, ()), results))
-
-
-def page_text(rule: str, rows: Sequence[Row], bank: Sequence[list[Any]], results: Path) -> str:
-    """Return the text of a rule's page: its docstring, then claims, bank and findings with one link each.
+def page_parts(rule: str, rows: Sequence[JudgedClaim], bank: Sequence[list[Any]], results: Path) -> list[Part]:
+    """Return a rule's page: its docstring, then claims, bank and findings with one link each.
 
     bank  the rule's rows of ``bank_lines``
     """
-    from .board import markdown_text
-
     label = names.algorithm_label(rule)
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
     parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{_docstring(rule)}\n```"]
@@ -97,10 +105,10 @@ def page_text(rule: str, rows: Sequence[Row], bank: Sequence[list[Any]], results
         parts += ["## Bank", f"{link} searches the settings of all rules alike. {_BANK}", Table("bank", frame, frame)]
     if links := _findings(label, results):
         parts += ["## Findings", "\n".join(links)]
-    return markdown_text(parts)
+    return parts
 
 
-def claim_parts(name: str, rows: Sequence[Row], up: str = "") -> list[Part]:
+def claim_parts(name: str, rows: Sequence[JudgedClaim], up: str = "") -> list[Part]:
     """Return a table of the decided claims, and one of the others that is folded, with their commonest reason.
 
     up  from the page to the folder of results
@@ -141,18 +149,18 @@ def bank_lines() -> dict[str, list[list[Any]]]:
     return lines
 
 
-def _reason(row: Row) -> str:
+def _reason(row: JudgedClaim) -> str:
     """Return the first kind of reason in a few words."""
     if row.verdict.verdict != "inconclusive":
         return row.verdict.verdict
     return next(iter(reasons_of(row.verdict)), "inconclusive")
 
 
-def _link(row: Row, up: str) -> str:
+def _link(row: JudgedClaim, up: str) -> str:
     return row.item.replace("](", f"]({up}")
 
 
-def _count(rows: Sequence[Row]) -> str:
+def _count(rows: Sequence[JudgedClaim]) -> str:
     """Return how many claims hold, fail and are open; indications are open."""
     words = [row.verdict.marked_word for row in rows]
     holds, fails = words.count("holds"), words.count("fails")
