@@ -77,3 +77,14 @@ def test_file_names_that_repeat_are_listed_with_the_reason():
     for path in PACKAGE.rglob("*.py"):
         folders[path.name].append(path.parent.name)
     assert {name for name, where in folders.items() if len(where) > 1} == REPEATED.keys()
+
+
+def test_no_function_is_longer_than_sixty_lines():
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        f"{path.relative_to(PACKAGE)}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, kinds) and (node.end_lineno or 0) - node.lineno >= 60
+    ]
+    assert not found

@@ -5,7 +5,7 @@ Legend: n clients, d parameters, p pieces of work computed together.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..stateful import Stateful
 from ..storage import Rows, Storage
@@ -232,3 +232,16 @@ class ClientMemories(ClientVectors):
 
     def parts(self) -> dict[str, Stateful]:
         return {"previous": self.previous}
+
+
+def build_memories(
+    keeps: str | None, n: int, model_d: torch.Tensor, place: str, storage: Storage, **variates: Any
+) -> ClientVectors | None:
+    """Build the vectors that each of n clients keeps for a rule; None if it keeps none.
+
+    keeps  see ``algorithms.needs.Needs``;  variates  arguments of ``ClientVariates``
+    """
+    if keeps == "variate":
+        return ClientVariates(n, model_d, place, storage, **variates)
+    kinds = {"previous": ClientMemories, "sum": ClientSums}
+    return kinds[keeps](n, model_d, place, storage) if keeps in kinds else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..algorithms.base import ServerRule, equip
-from ..algorithms.common.split import SplitConfig, SplitRule
+from ..algorithms.common.split import SplitRule
 from ..clients.batches import Batches
 from ..clients.choosing import executor_class, graphed_network, make_computer, native_network
 from ..clients.executors import SequentialComputer
@@ -21,14 +21,14 @@ from ..clients.local import LocalTraining
 from ..clients.queue import Computer, WorkQueue
 from ..clients.samples import Samples
 from ..clients.split_work import SplitExecutor
-from ..clients.versions import ClientMemories, ClientSums, ClientVariates, ClientVectors
+from ..clients.versions import ClientVectors, build_memories
 from ..config import Settings
 from ..config.check import check_settings
 from ..config.places import named_folders, use_folders
-from ..data.base import PrivateConfig
-from ..errors import BenchError, ConfigError, check, first_line, is_built_in, naming_group
+from ..errors import ConfigError, check, is_built_in
 from ..files import say
-from ..kernels.graphed import capture_checked, graphs_or_none
+from ..kernels.graphed import Graphs, capture_checked, graphs_or_none
+from ..kernels.native import NativeNetwork
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
@@ -37,7 +37,7 @@ from ..live.server import LiveServer
 from ..live.uploads import RecordedConfig, StoredUploads
 from ..models.layers import Size
 from ..models.parts import Cut
-from ..models.task import Task, build_task
+from ..models.task import Task
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
@@ -47,15 +47,52 @@ from ..storage import Storage
 from . import machine, memory
 from .checkpoint import stored_device
 from .components import Components
-from .device import choose_device
+from .device import Device, choose_device
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
-from .preflight import refuse_empty_clients
 from .same_data import data_files
 from .state_check import add_probe
 from .stopping import Stop
+from .tasks import build_cut, build_run_task, largest_batch, move_task
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """What the other parts of a run are built on.
+
+    stop    what asks the run to stop
+    chosen  the device and why;  cores  CPU threads to use;  kind  of executor
+    cut     the two parts of the model, for a rule that needs them;  native  a compiled kernel;  graphs  captured ones
+    """
+
+    settings: Settings
+    streams: Streams
+    storage: Storage
+    stop: Stop
+    task: Task
+    chosen: Device
+    cores: int
+    kind: str
+    cut: Cut | None
+    native: NativeNetwork | None
+    graphs: Graphs | None
+
+    def build_rule(self) -> ServerRule:
+        """Build the rule without its distillation."""
+        rule = self.settings.parts["algorithm"].build()
+        return equip(rule, self.storage, self.streams, self.task.server, self.cut)
+
+    def build_whole_rule(self) -> ServerRule:
+        return self.settings.parts["distillation"].build().wrap_rule(self.build_rule(), self.streams)
+
+    def build_local(self) -> tuple[LocalTraining, Batches]:
+        """Return the local training and its mini-batches."""
+        client = self.settings.parts["client"]
+        local = client.build(client.config.upload)
+        local.stop = self.stop.received
+        return local, Batches(self.task.partition, client.config.batch_size, self.streams)
 
 
 def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Components:
@@ -66,24 +103,65 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     Raises ConfigError or BenchError for data that cannot be had, parts that do not fit each other, and a run that
     needs more memory than there is.
     """
-    root = settings.root
-    streams = Streams(root.seed)
-    task = _build_task(settings, streams, clients)
+    base = _lay_foundation(settings, clients)
+    task, streams = base.task, base.streams
+    rule = _build_stoppable_rule(base)
+    diagnostics = settings.parts["diagnostics"].build()
+    model_d = task.flat.initial_d()
+    executor: WorkQueue | SplitExecutor
+    live = None
+    if base.cut is not None:
+        executor, vectors = _build_split_executor(base, rule)
+    else:
+        executor, vectors, live = _build_work_queue(base, rule, diagnostics, model_d)
+    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, base.cut, live)
+    availability = simulation.availability
+    diagnostics.start(
+        rule=rule,
+        shadow=base.build_rule(),
+        model_d=model_d,
+        task=task,
+        client=settings.parts["client"].config,
+        has_left=lambda one, iteration: availability.has_left(one, iteration, simulation.counters.virtual_time),
+    )
+    observers = {name: part.build() for name, part in settings.observers.items()}
+    simulation.observers += observers.values()
+    return Components(
+        base.chosen,
+        base.cores,
+        task,
+        model_d,
+        rule,
+        executor,
+        base.kind,
+        vectors.needs(settings.root.n_clients),
+        simulation,
+        diagnostics,
+        base.stop,
+        observers,
+        data_files(settings),
+        live,
+    )
+
+
+def _lay_foundation(settings: Settings, clients: Sequence[int] | None) -> Foundation:
+    """Load the task, move it to the chosen device, and choose how gradients are computed there."""
+    root, streams = settings.root, Streams(settings.root.seed)
+    task = build_run_task(settings, streams, clients)
     # a gradient takes twice the forward pass's arithmetic besides; each multiply-add is two operations
     chosen = choose_device(
-        root, stored_device(settings), lambda: 6 * task.footprint.macs * _largest_batch(settings, task)
+        root, stored_device(settings), lambda: 6 * task.footprint.macs * largest_batch(settings, task)
     )
     device = chosen.name
     machine.refuse_unsupported(root, device)
     machine.make_deterministic(device, root.precision)
-    _move_task(task, device)
+    move_task(task, device)
     flat, cores = task.flat, machine.available_cores(root.threads)
-    cut = _build_cut(settings, task)
+    cut = build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)
     if native is not None:
         task.evaluate_with(native, cores)
     graphs = graphs_or_none(device)
-    captured = graphs is not None and settings.parts["model"].config.uncaptured is None
     kind = executor_class(
         root.executor,
         device=device,
@@ -93,105 +171,94 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
         stacks=flat.stack is not None,
         native=native is not None,
         cut=cut is not None,
-        captures=captured,
+        captures=graphs is not None and settings.parts["model"].config.uncaptured is None,
     )
     torch.set_num_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
         machine.limit_numpy_threads()
     machine.reset_peak_memory(device)
-
     storage = Storage(flat.lengths, streams.cache, settings.directory)
+    return Foundation(settings, streams, storage, Stop(), task, chosen, cores, kind, cut, native, graphs)
 
-    def build_rule() -> ServerRule:
-        return equip(settings.parts["algorithm"].build(), storage, streams, task.server, cut)
 
-    def build_whole_rule() -> ServerRule:
-        return settings.parts["distillation"].build().wrap_rule(build_rule(), streams)
-
-    rule, stop = build_whole_rule(), Stop()
+def _build_stoppable_rule(base: Foundation) -> ServerRule:
+    """Build the rule, which a stop signal interrupts; a user's rule with a check of its state."""
+    settings, rule = base.settings, base.build_whole_rule()
     if isinstance(rule, SplitRule):
-        rule.stop = stop.received
+        rule.stop = base.stop.received
     # tests restore the classes of this package at every event
-    if not all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
-        rule = add_probe(rule, settings.choices["algorithm"], build_whole_rule, flat.initial_d)
-    diagnostics = settings.parts["diagnostics"].build()
-    model_d = flat.initial_d()
-    client = settings.parts["client"].config
-    local, batches = settings.parts["client"].build(client.upload), Batches(task.partition, client.batch_size, streams)
-    local.stop = stop.received
-    executor: WorkQueue | SplitExecutor
-    live = None
-    if cut is not None:
-        assert isinstance(rule, SplitRule)
-        size = Size(flat.d, cut.d_client, cut.activation)
-        most = int(task.clients.samples_n.max())
-        vectors = memory.count_cut_vectors(settings, rule, size, most, len(flat.lengths))
-        workers = 0 if kind == "sequential" or cores == 1 else cores
-        step = task.step_bytes(_largest_batch(settings, task)) * max(1, workers)
-        vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
-        memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        samples = Samples(task, batches, streams.augment if client.augment else None, host_labels=True)
-        executor = SplitExecutor(cut.client, cut.d_client, local, samples, workers)
-    else:
-        network = graphed_network(task, graphs, client.batch_size) if kind == "graph" else native
-        computer = make_computer(
-            kind,
-            task,
-            local,
-            batches,
-            streams,
-            cores=cores,
-            network=network,
-            capture=None if graphs is None else partial(capture_checked, graphs),
-            augment=client.augment,
-            statistics_rate=settings.parts["model"].config.statistics_rate,
-            reports=rule.needs.outputs,
-        )
-        vectors = _count_vectors(settings, task, rule, computer, diagnostics, streams)
-        parts = computer.activations(_largest_batch(settings, task)), task.evaluation_bytes()
-        # graphs keep their memory, and other threads compute while the main one evaluates
-        together = sum(parts) if device != "cpu" or computer.ahead else max(parts)
-        vectors = replace(vectors, activations=together)
-        memory.refuse_if_too_large(vectors, root.n_clients, device, settings.directory)
-        place = vectors.cache.place if vectors.cache else "device"
-        memories = _build_memories(rule, local, root.n_clients, model_d, place, storage)
-        shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
-        memory.refuse_if_disk_too_small(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
-        live = _build_live(settings, task, computer, memories, shape_uc, stop.received)
-        source: Computer = computer
-        if isinstance(kept := settings.parts["live"].config, RecordedConfig):
-            allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
-            check(settings.choices.get("delay") == "recorded", "live", "recorded", allowed)
-            source = StoredUploads(str(kept.path), computer, flat.d, shape_uc)
-        executor = WorkQueue(source, memories=memories, keeps_base=rule.needs.base) if live is None else live.queue
-    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, cut, live)
-    availability = simulation.availability
-    diagnostics.start(
-        rule=rule,
-        shadow=build_rule(),
-        model_d=model_d,
-        task=task,
-        client=client,
-        has_left=lambda one, iteration: availability.has_left(one, iteration, simulation.counters.virtual_time),
+    if all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
+        return rule
+    return add_probe(rule, settings.choices["algorithm"], base.build_whole_rule, base.task.flat.initial_d)
+
+
+def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExecutor, memory.Vectors]:
+    """Build what computes the clients' part of a cut model. Raises BenchError if the run does not fit into memory."""
+    settings, task, cut = base.settings, base.task, base.cut
+    assert isinstance(rule, SplitRule) and cut is not None
+    local, batches = base.build_local()
+    size = Size(task.flat.d, cut.d_client, cut.activation)
+    most = int(task.clients.samples_n.max())
+    vectors = memory.count_cut_vectors(settings, rule, size, most, len(task.flat.lengths))
+    workers = 0 if base.kind == "sequential" or base.cores == 1 else base.cores
+    step = task.step_bytes(largest_batch(settings, task)) * max(1, workers)
+    vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
+    memory.refuse_if_too_large(vectors, settings.root.n_clients, base.chosen.name, settings.directory)
+    augment = base.streams.augment if settings.parts["client"].config.augment else None
+    samples = Samples(task, batches, augment, host_labels=True)
+    return SplitExecutor(cut.client, cut.d_client, local, samples, workers), vectors
+
+
+def _build_work_queue(
+    base: Foundation, rule: ServerRule, diagnostics: Diagnostics, model_d: torch.Tensor
+) -> tuple[WorkQueue, memory.Vectors, LiveServer | None]:
+    """Build the queue of clients' work, and the server of a live run, which has the queue then.
+
+    Raises BenchError if the run does not fit into memory or on disk, ConfigError for parts that do not fit together.
+    """
+    settings, task, device = base.settings, base.task, base.chosen.name
+    n, flat = settings.root.n_clients, task.flat
+    local, batches = base.build_local()
+    computer = _build_computer(base, local, batches, rule.needs.outputs)
+    vectors = _count_vectors(settings, task, rule, computer, diagnostics, base.streams)
+    parts = computer.activations(largest_batch(settings, task)), task.evaluation_bytes()
+    # graphs keep their memory, and other threads compute while the main one evaluates
+    together = sum(parts) if device != "cpu" or computer.ahead else max(parts)
+    vectors = replace(vectors, activations=together)
+    memory.refuse_if_too_large(vectors, n, device, settings.directory)
+    place = vectors.cache.place if vectors.cache else "device"
+    memories = build_memories(
+        rule.needs.keeps, n, model_d, place, base.storage, server_d=lambda: rule.variate_d, lr=local.lr
     )
-    needs = vectors.needs(root.n_clients)
-    observers = {name: part.build() for name, part in settings.observers.items()}
-    simulation.observers += observers.values()
-    return Components(
-        chosen,
-        cores,
+    shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
+    memory.refuse_if_disk_too_small(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
+    live = _build_live(settings, task, computer, memories, shape_uc, base.stop.received)
+    source: Computer = computer
+    if isinstance(kept := settings.parts["live"].config, RecordedConfig):
+        allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
+        check(settings.choices.get("delay") == "recorded", "live", "recorded", allowed)
+        source = StoredUploads(str(kept.path), computer, flat.d, shape_uc)
+    if live is not None:
+        return live.queue, vectors, live
+    return WorkQueue(source, memories=memories, keeps_base=rule.needs.base), vectors, None
+
+
+def _build_computer(base: Foundation, local: LocalTraining, batches: Batches, reports: bool) -> SequentialComputer:
+    """Build what computes uploads. reports: with the model's outputs on the server's samples"""
+    settings, task, graphs = base.settings, base.task, base.graphs
+    client = settings.parts["client"].config
+    return make_computer(
+        base.kind,
         task,
-        model_d,
-        rule,
-        executor,
-        kind,
-        needs,
-        simulation,
-        diagnostics,
-        stop,
-        observers,
-        data_files(settings),
-        live,
+        local,
+        batches,
+        base.streams,
+        cores=base.cores,
+        network=graphed_network(task, graphs, client.batch_size) if base.kind == "graph" else base.native,
+        capture=None if graphs is None else partial(capture_checked, graphs),
+        augment=client.augment,
+        statistics_rate=settings.parts["model"].config.statistics_rate,
+        reports=reports,
     )
 
 
@@ -237,73 +304,6 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
     executor = build_run(check_settings(copy.deepcopy(tree), dict(tree["choices"])), clients).executor
     assert isinstance(executor, WorkQueue) and isinstance(executor.computer, SequentialComputer)
     return executor.computer
-
-
-def _build_task(settings: Settings, streams: Streams, clients: Sequence[int] | None) -> Task:
-    """Build the task, on the CPU."""
-    parts = settings.parts
-    dataset = parts["dataset"].build()
-    if isinstance(parts["dataset"].config, PrivateConfig) and (
-        clients is not None or not parts["live"].config.computes
-    ):
-        dataset = dataset.with_clients(clients or (), parts["live"].config.counts_file)
-    try:
-        return build_task(
-            dataset,
-            parts["heterogeneity"].build(),
-            parts["model"].build(),
-            n_clients=settings.root.n_clients,
-            data_dir=settings.data_dir,
-            streams=streams,
-            device="cpu",
-            augment=parts["client"].config.augment,
-            validation_share=settings.evaluation.validation_share,
-            unlabelled=parts["unlabelled"].build(),
-        )
-    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
-        raise BenchError(f"the data set and the model could not be built: {first_line(error)[:200]}") from error
-
-
-def _move_task(task: Task, device: str) -> None:
-    try:
-        task.to(device)
-    except RuntimeError as error:
-        raise BenchError(f"the data set and the model do not fit on {device}: {first_line(error)[:200]}") from error
-
-
-def _build_cut(settings: Settings, task: Task) -> Cut | None:
-    """Split the model into two parts for rules that need it; None for other rules.
-
-    Raises ConfigError for clients without samples, and for a cut that is too wide for the rule.
-    """
-    if not settings.needs.cuts:
-        return None
-    refuse_empty_clients(settings, task.clients)
-    cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
-    config = settings.parts["algorithm"].config
-    if isinstance(config, SplitConfig):
-        with naming_group("algorithm"):
-            config.describe_cut_cost(cut.footprint.activation, task.classes)
-    return cut
-
-
-def _build_memories(
-    rule: ServerRule, local: LocalTraining, n: int, model_d: torch.Tensor, place: str, storage: Storage
-) -> ClientVectors | None:
-    """Build the vectors that each client keeps for the rule; None if it keeps none."""
-    if rule.needs.keeps == "previous":
-        return ClientMemories(n, model_d, place, storage)
-    if rule.needs.keeps == "sum":
-        return ClientSums(n, model_d, place, storage)
-    if rule.needs.keeps == "variate":
-        return ClientVariates(n, model_d, place, storage, server_d=lambda: rule.variate_d, lr=local.lr)
-    return None
-
-
-def _largest_batch(settings: Settings, task: Task) -> int:
-    """Return the number of samples of the largest mini-batch."""
-    size, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
-    return most if size == "all" else min(size, most)
 
 
 def _count_vectors(

@@ -166,21 +166,33 @@ class Run:
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
             **({"average": {"uploads": average.window, **average.last}} if average else {}),
-            "used": {
-                "server_iterations": used.iteration,
-                "uploads": used.uploads,
-                "client_steps": used.client_steps,
-                "virtual_time": used.virtual_time,
-                "discarded": used.discarded,
-                "uplink_bytes": used.uplink_bytes,
-                "downlink_bytes": used.downlink_bytes,
-                **({"messages": used.messages, "server_steps": used.server_steps} if parts.rule.needs.cuts else {}),
-                **({} if parts.rule.needs.restart_at is None else {"cancelled": used.cancelled}),
-            },
+            "used": self._summarize_use(),
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,
             **({"server_seconds": parts.rule.wall_times()} if isinstance(parts.rule, Distilled) else {}),
             "updates_per_second": used.uploads / wall if wall else 0.0,
+            **self._summarize_machine(),
+        }
+
+    def _summarize_use(self) -> dict:
+        """What the run has used of the quantities that a budget can limit, and what was lost."""
+        used, needs = self.components.simulation.counters, self.components.rule.needs
+        return {
+            "server_iterations": used.iteration,
+            "uploads": used.uploads,
+            "client_steps": used.client_steps,
+            "virtual_time": used.virtual_time,
+            "discarded": used.discarded,
+            "uplink_bytes": used.uplink_bytes,
+            "downlink_bytes": used.downlink_bytes,
+            **({"messages": used.messages, "server_steps": used.server_steps} if needs.cuts else {}),
+            **({} if needs.restart_at is None else {"cancelled": used.cancelled}),
+        }
+
+    def _summarize_machine(self) -> dict:
+        """Memory, device, executor and versions."""
+        parts = self.components
+        return {
             "peak_memory_bytes": machine.peak_memory(parts.device),
             "estimated_memory_bytes": asdict(parts.needs),
             "state_bytes": parts.state_bytes(),

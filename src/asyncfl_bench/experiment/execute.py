@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import Settings, fill_in_precision, identity_in
 from ..errors import (
@@ -31,6 +31,8 @@ from .stopping import recording_signals
 if TYPE_CHECKING:
     from ..clients.company import Company
     from ..simulation.observer import Observer
+    from .components import Components
+    from .drive import Run
 
 _building = threading.RLock()  # initial models are drawn from the one generator of torch
 
@@ -77,21 +79,11 @@ def _execute(
     if (result := finished_result(settings)) is not None:
         refuse_other_data([(settings, result)])
         return result
-    from ..tracking.rundir import ERROR_NAME, LOCK_NAME, RunDirectory
+    components = _prepare(settings, alone)
+    from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
+    from .drive import Run
 
-    _refuse_another_run(settings)
-    if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
-        raise RunInUse(_describe_use(settings.directory))
-    Preflight().check(settings)
-    with locating_user_errors():
-        from .build import build_run
-        from .drive import Run
-        from .evaluate import Diverged
-
-        text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
-        with announcing_wait(text, settings.root.progress and alone), _building:
-            components = build_run(settings)  # may refuse; nothing is on disk yet
     components.simulation.observers += observers
     directory, stop = RunDirectory(settings.directory), components.stop
     with (
@@ -104,37 +96,71 @@ def _execute(
         if (result := finished_result(settings)) is not None:  # another process ended it since
             return result
         directory.remove_leftovers()
-        tracker = Trackers.from_settings(settings.trackers)
-        run = Run(settings, components, directory, tracker)
-        status, error = "failed", None
-        try:
-            run.open(group, alone)
-            status, error = run.drive()
-            if status == "ok" and directory.metrics.count_whole_lines() != run.evaluations.lines:
-                raise BenchError(f"{directory.metrics.path}: no longer has the points that were written to it")
-        except Diverged as problem:
-            status, error = "diverged", str(problem)
-        except Exception as problem:
-            status, error = "failed", _describe_problem(problem, directory.path)
-            if not run.started:  # what is in the directory stays as it is
-                raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
-            if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
-                trace = directory.path / ERROR_NAME
-                with suppress(OSError):
-                    write_text(trace, traceback.format_exc())
-                    error = f"{error}; stack trace in {trace}"
+        run = Run(settings, components, directory, Trackers.from_settings(settings.trackers))
+        status, error = _drive(run, group, alone)
         components.executor.close()
         summary = run.summary(status, error) | ({} if company is None else {"shared": company.most})
-        try:
-            directory.close()
-            directory.write_summary(summary)
-        except OSError as problem:
-            earlier = f"; before that: {error}" if error else ""
-            reason = problem.strerror or problem
-            raise BenchError(f"{directory.path}: cannot be written: {reason}{earlier}") from None
-        finally:
-            tracker.finish(summary, 0 if status == "ok" else 1)
+        _write_summary(run, summary)
     return RunResult(directory.path, summary, stop.received[0] if stop else None)
+
+
+def _prepare(settings: Settings, alone: bool) -> Components:
+    """Build the parts of a run. Nothing is on disk yet. Raises ConfigError, BenchError or RunInUse."""
+    from ..tracking.rundir import LOCK_NAME
+
+    _refuse_another_run(settings)
+    if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
+        raise RunInUse(_describe_use(settings.directory))
+    Preflight().check(settings)
+    with locating_user_errors():
+        from .build import build_run
+
+        text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
+        with announcing_wait(text, settings.root.progress and alone), _building:
+            return build_run(settings)
+
+
+def _drive(run: Run, group: str | None, alone: bool) -> tuple[str, str | None]:
+    """Start or resume the run, and drive it to its end. Returns the exit status and what went wrong.
+
+    Raises BenchError for a failure before the run has started.
+    """
+    from ..tracking.rundir import ERROR_NAME
+    from .evaluate import Diverged
+
+    directory = run.directory
+    try:
+        run.open(group, alone)
+        status, error = run.drive()
+        if status == "ok" and directory.metrics.count_whole_lines() != run.evaluations.lines:
+            raise BenchError(f"{directory.metrics.path}: no longer has the points that were written to it")
+        return status, error
+    except Diverged as problem:
+        return "diverged", str(problem)
+    except Exception as problem:
+        error = _describe_problem(problem, directory.path)
+        if not run.started:  # what is in the directory stays as it is
+            raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
+        if not (isinstance(problem, (BenchError, OSError)) or lacks_memory(problem)):
+            trace = directory.path / ERROR_NAME
+            with suppress(OSError):
+                write_text(trace, traceback.format_exc())
+                error = f"{error}; stack trace in {trace}"
+        return "failed", error
+
+
+def _write_summary(run: Run, summary: dict[str, Any]) -> None:
+    """Write the summary to the directory and to the trackers. Raises BenchError if it cannot be written."""
+    directory = run.directory
+    try:
+        directory.close()
+        directory.write_summary(summary)
+    except OSError as problem:
+        earlier = f"; before that: {summary['error']}" if summary["error"] else ""
+        reason = problem.strerror or problem
+        raise BenchError(f"{directory.path}: cannot be written: {reason}{earlier}") from None
+    finally:
+        run.tracker.finish(summary, 0 if summary["exit_status"] == "ok" else 1)
 
 
 def _describe_problem(problem: Exception, path: Path) -> str:

@@ -8,7 +8,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from ..config import places
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, hydra_config, to_containers, translate_error
@@ -98,63 +98,14 @@ def plan_multirun(overrides: list[str]) -> tuple[list[Job], list[str]]:
 def run_hydra(arguments: list[str]) -> int:
     """Run Hydra with these arguments: a multirun, or one of Hydra's flags. Returns the exit code."""
     import hydra
-    from hydra.core.hydra_config import HydraConfig
     from hydra.core.utils import env_override
     from hydra.errors import HydraException
-
-    def run_job(config) -> dict | float:
-        """Run one job and return its exit code and closing line. A failed job does not raise, so the others continue.
-
-        Another sweeper than ours gets the value of ``objective``, or NaN if the run failed.
-        """
-        if pending.state.stopped:  # jobs handed to a worker in advance
-            raise KeyboardInterrupt
-        from ..experiment import SCHEDULER_SIGNALS, execute
-
-        place, result, postponed = HydraConfig.get(), None, False
-        words: Any = OmegaConf.to_container(place.overrides)  # not resolved
-        ours = str(place.sweeper._target_).endswith(".PendingRuns")
-        try:
-            by_hand = (places.BY_HAND, "asyncfl")  # in a new process these are not named yet
-            places.use_folders(
-                one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand
-            )
-            chosen = place
-            if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
-                config = hydra_config([*words["hydra"], *words["task"]])
-                chosen = config.hydra
-            tree = to_containers(config)
-            replace_limits(tree, words["task"])
-            settings = check_composed(tree, chosen, words["task"])
-            place_run(settings, place.sweep.dir, place.sweep.subdir)
-            if not pending.state.current and sys.stderr.isatty():
-                settings.root.progress = False  # the bars of several processes would overwrite each other
-            if not ours:
-                search.check_objective(settings)
-            result = execute(settings, ends_process=True, alone=False)
-            line, code = closing_line(result, settings.time_unit), result.exit_code
-            value = result.value(settings.root.objective)
-        except BenchError as error:
-            line, code, value = f"failed: {error}", error.exit_code, math.nan
-            postponed = ours and isinstance(error, RunInUse)
-        pending.state.worst = max(pending.state.worst, code)
-        if not ours:  # ours says one itself, whatever process the run is in
-            with suppress(OSError):  # the reader left, but the runs are wanted
-                show(line)
-        number = None if result is None else result.signal
-        if number in SCHEDULER_SIGNALS:
-            if code == EXIT_INTERRUPTED:
-                signal.raise_signal(number)  # the run is saved: the scheduler's handler requeues it
-        elif number is not None:
-            pending.state.stopped = True
-            raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
-        return {"code": code, "line": line, "postponed": postponed} if ours else value
 
     pending.state.problem = None
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:
         with env_override({"HYDRA_FULL_ERROR": "1"}):  # else Hydra prints its errors in several lines, and exits
-            hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(run_job)()
+            hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(_run_job)()
     except HydraException as error:
         raise translate_error(error, [text for text in arguments if "=" in text]) from None
     finally:
@@ -171,6 +122,55 @@ def run_hydra(arguments: list[str]) -> int:
     if problem is not None:
         raise problem
     return 1 if result.failed or result.diverged else 0
+
+
+def _run_job(config: DictConfig) -> dict | float:
+    """Run one job and return its exit code and closing line. A failed job does not raise, so the others continue.
+
+    Another sweeper than ours gets the value of ``objective``, or NaN if the run failed.
+    """
+    if pending.state.stopped:  # jobs handed to a worker in advance
+        raise KeyboardInterrupt
+    from hydra.core.hydra_config import HydraConfig
+
+    from ..experiment import SCHEDULER_SIGNALS, execute
+
+    place, result, postponed = HydraConfig.get(), None, False
+    words: Any = OmegaConf.to_container(place.overrides)  # not resolved
+    ours = str(place.sweeper._target_).endswith(".PendingRuns")
+    try:
+        by_hand = (places.BY_HAND, "asyncfl")  # in a new process these are not named yet
+        places.use_folders(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
+        chosen = place
+        if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
+            config = hydra_config([*words["hydra"], *words["task"]])
+            chosen = config.hydra
+        tree = to_containers(config)
+        replace_limits(tree, words["task"])
+        settings = check_composed(tree, chosen, words["task"])
+        place_run(settings, place.sweep.dir, place.sweep.subdir)
+        if not pending.state.current and sys.stderr.isatty():
+            settings.root.progress = False  # the bars of several processes would overwrite each other
+        if not ours:
+            search.check_objective(settings)
+        result = execute(settings, ends_process=True, alone=False)
+        line, code = closing_line(result, settings.time_unit), result.exit_code
+        value = result.value(settings.root.objective)
+    except BenchError as error:
+        line, code, value = f"failed: {error}", error.exit_code, math.nan
+        postponed = ours and isinstance(error, RunInUse)
+    pending.state.worst = max(pending.state.worst, code)
+    if not ours:  # ours says one itself, whatever process the run is in
+        with suppress(OSError):  # the reader left, but the runs are wanted
+            show(line)
+    number = None if result is None else result.signal
+    if number in SCHEDULER_SIGNALS:
+        if code == EXIT_INTERRUPTED:
+            signal.raise_signal(number)  # the run is saved: the scheduler's handler requeues it
+    elif number is not None:
+        pending.state.stopped = True
+        raise KeyboardInterrupt  # the person who stopped one job, even in its last moments, wants the rest stopped
+    return {"code": code, "line": line, "postponed": postponed} if ours else value
 
 
 def closing_line(result: RunResult, time_unit: str) -> str:
