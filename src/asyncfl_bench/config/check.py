@@ -81,7 +81,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
         **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in sections.items()},
     )
-    _check_paths(settings)
+    _check_paths(settings.root)
     if default_steps and step is not None:
         use_step(settings, step)
     resolve(settings)
@@ -91,7 +91,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     settings.code = digest_modules(part.target for part in (*settings.parts.values(), *settings.observers.values()))
     deciding = (part.target for name, part in settings.parts.items() if name not in NOT_IDENTITY)
     settings.code_digest = digest_code(digest_modules(deciding))
-    settings.tree = _resolved_tree(settings, sections)
+    settings.tree = _resolved_tree(settings, {name: getattr(settings, name) for name in sections})
     return settings
 
 
@@ -259,10 +259,10 @@ def _check_finite(key: str, value: Any) -> None:
         raise ConfigError(key, value, f"must be finite, at most {LARGEST:g} in single precision")
 
 
-def _check_paths(settings: Settings) -> None:
+def _check_paths(root: RootConfig) -> None:
     for key in ("output_dir", "archive_dir"):
-        expand_home(getattr(settings.root, key), key)
-    for key, given in (("data_dir", settings.root.data_dir), (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))):
+        expand_home(getattr(root, key), key)
+    for key, given in (("data_dir", root.data_dir), (DATA_VARIABLE, os.environ.get(DATA_VARIABLE))):
         if given and not expand_home(given, key).is_dir():
             raise ConfigError(key, given, "must be an existing directory: create it, or leave the setting out")
         if given:
@@ -274,22 +274,23 @@ def _part_tree(part: Component) -> dict:
     return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
 
 
-def _resolved_tree(settings: Settings, sections: dict) -> dict:
+def _resolved_tree(settings: Settings, sections: dict[str, Any]) -> dict:
+    """Return the resolved config. sections: schemas of no group, by name"""
     tree = dataclasses.asdict(settings.root)
     tree |= {name: _part_tree(part) for name, part in settings.parts.items()}
     for group, listed in ((TRACKING, settings.trackers), (OBSERVERS, settings.observers)):
         tree[group] = {name: _part_tree(part) for name, part in listed.items()}
-    for name in sections:
-        tree[name] = dataclasses.asdict(getattr(settings, name))
+    tree |= {name: dataclasses.asdict(config) for name, config in sections.items()}
     tree["choices"] = dict(settings.choices)
-    if absent := _absent_settings(settings, sections):
+    if absent := _absent_settings({"": settings.root, **sections}, settings.parts):
         tree[ABSENT] = absent
     return tree
 
 
-def _absent_settings(settings: Settings, sections: dict) -> list[str]:
+def _absent_settings(configs: dict[str, Any], parts: dict[str, Component]) -> list[str]:
     """Return the settings, and the groups whose class is ``absent``, that are left out of the identity."""
-    configs = {"": settings.root} | {f"{name}.": getattr(settings, name) for name in sections}
-    configs |= {f"{name}.": part.config for name, part in settings.parts.items()}
-    groups = [name for name, part in settings.parts.items() if getattr(part.target, "absent", False)]
-    return groups + [key for prefix, config in configs.items() for key in absent_settings(config, prefix)]
+    groups = [name for name, part in parts.items() if getattr(part.target, "absent", False)]
+    configs = configs | {name: part.config for name, part in parts.items()}
+    return groups + [
+        key for name, config in configs.items() for key in absent_settings(config, f"{name}." if name else "")
+    ]

@@ -89,7 +89,7 @@ class Compositions:
         run = self.config(overrides)
         settings = check_composed(run.tree, run.hydra, overrides, own)
         for one in map(parse_override, overrides):
-            refuse_idle(one, settings)
+            refuse_idle(one, settings.idle)
         if (folder := run.folder("hydra.run.dir")) is not None:
             if not folder:
                 raise ConfigError("hydra.run.dir", "", "must be a directory")
@@ -145,9 +145,9 @@ def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
         raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
 
 
-def refuse_idle(one: Override, settings: Settings) -> None:
-    """Raise ConfigError for a word without effect on these settings, unless it switches off what is off anyhow."""
-    if one.value and (why := settings.idle.get(one.key)) is not None:
+def refuse_idle(one: Override, idle: Mapping[str, str]) -> None:
+    """Raise ConfigError for a setting without effect (``Settings.idle``), unless it switches off what is off anyhow."""
+    if one.value and (why := idle.get(one.key)) is not None:
         raise ConfigError(one.key, one.value, f"has no effect {why}")
 
 

@@ -6,6 +6,7 @@ single part decides. Raises ConfigError.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import StepConfig, TickConfig
@@ -15,7 +16,8 @@ from ..ranges import CheckedSettings
 from ..types import Facts
 
 if TYPE_CHECKING:
-    from .settings import Settings
+    from ..algorithms.needs import Needs
+    from .settings import Component, Settings
 
 ORDER = (
     "model",
@@ -30,24 +32,26 @@ ORDER = (
 
 def resolve(settings: Settings) -> None:
     """Check ``settings`` across groups and put values in the place of every `auto` and null."""
-    _check_length(settings)
-    settings.parts["live"].target.prepare(settings)
+    parts, choices = settings.parts, settings.choices
+    _check_length(choices)
+    parts["live"].target.prepare(settings)
     _resolve_clock_and_concurrency(settings)
     _resolve_unlabelled(settings)
-    _check_private_samples(settings)
+    _check_private_samples(parts, choices, settings.evaluation.validation_share)
     _check_cut_model(settings)
-    _check_queues(settings)
+    _check_queues(parts["schedule"], choices, settings.needs)
     _check_waiting_rule(settings)
     for name in ORDER:
         try:
-            settings.parts[name].config.resolve(_facts(settings))
+            parts[name].config.resolve(_facts(settings))
         except ConfigError as error:
             raise error.with_prefix(name) from None
     _check_that_time_passes(settings)
-    _check_captured_model(settings)
-    settings.parts["diagnostics"].target.check_run(settings)
-    _check_clients(settings)
-    settings.idle |= _idle_settings(settings)
+    _check_captured_model(parts["model"], choices, settings.root.executor)
+    parts["diagnostics"].target.check_run(settings)
+    _check_clients(parts["heterogeneity"], choices, settings.evaluation.clients)
+    configs = {name: part.config for name, part in parts.items()} | {"evaluation": settings.evaluation}
+    settings.idle |= _idle_settings(configs, _facts(settings))
 
 
 def use_step(settings: Settings, step: float) -> None:
@@ -61,10 +65,10 @@ def use_step(settings: Settings, step: float) -> None:
         rule.config.eta = step
 
 
-def _check_length(settings: Settings) -> None:
-    if settings.choices.get("length") != "long":
+def _check_length(choices: Mapping[str, str]) -> None:
+    if choices.get("length") != "long":
         return
-    fair = settings.choices.get("profile") == "fair"
+    fair = choices.get("profile") == "fair"
     check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
@@ -92,34 +96,33 @@ def _resolve_clock_and_concurrency(settings: Settings) -> None:
         raise error.with_prefix("algorithm") from None
 
 
-def _needs_outputs(settings: Settings) -> bool:
-    return settings.parts["distillation"].config.takes_place or settings.needs.outputs
+def _needs_outputs(distillation: Component, needs: Needs) -> bool:
+    return distillation.config.takes_place or needs.outputs
 
 
 def _resolve_unlabelled(settings: Settings) -> None:
     """Choose the samples that `auto` stands for. Raises ConfigError if a rule needs samples and has none."""
-    needed, part, choices = _needs_outputs(settings), settings.parts["unlabelled"], settings.choices
+    parts, choices = settings.parts, settings.choices
+    needed, part = _needs_outputs(parts["distillation"], settings.needs), parts["unlabelled"]
     if choices.get("unlabelled") == "auto":
         if not needed and part.config.samples is not None:
             why = f"with algorithm={choices.get('algorithm')}, whose server uses no samples"
             settings.idle["unlabelled.samples"] = f"{why}; unlabelled=held_back takes them from the clients anyway"
         choices["unlabelled"], part.target, part.config = part.target.resolve_choice(part.config, needed)
-    who = "distillation" if settings.parts["distillation"].config.takes_place else "algorithm"
+    who = "distillation" if parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
 
 
-def _check_private_samples(settings: Settings) -> None:
-    """Check that nothing pools samples of clients that have them alone."""
-    if not isinstance(settings.parts["dataset"].config, PrivateConfig):
+def _check_private_samples(parts: Mapping[str, Component], choices: Mapping[str, str], share: float) -> None:
+    """Check that nothing pools samples of clients that have them alone. share: of samples held back to validate"""
+    if not isinstance(parts["dataset"].config, PrivateConfig):
         return
-    choices = settings.choices
     why = f"with dataset={choices.get('dataset')}, whose clients have their own samples only"
     for group, allowed in {"heterogeneity": ("natural",), "unlabelled": ("none", "arrays")}.items():
         check(choices.get(group) in allowed, group, choices.get(group), f"{' or '.join(allowed)} {why}")
-    share = settings.evaluation.validation_share
     check(not share, "evaluation.validation_share", share, f"0 {why}")
-    if not settings.parts["live"].config.computes:
+    if not parts["live"].config.computes:
         diagnostics, allowed = choices.get("diagnostics"), ("none", "server_time")
         check(diagnostics in allowed, "diagnostics", diagnostics, f"{' or '.join(allowed)} in live runs {why}")
 
@@ -150,18 +153,17 @@ def _check_cut_model(settings: Settings) -> None:
     check(executor not in ("batched", "graph", "ray"), "executor", executor, allowed)
 
 
-def _check_captured_model(settings: Settings) -> None:
+def _check_captured_model(model: Component, choices: Mapping[str, str], executor: str) -> None:
     """Check that a graph can take the gradient of the model, if graphs are chosen."""
-    reason, name = settings.parts["model"].config.uncaptured, settings.choices.get("model")
-    allowed = f"sequential or auto with model={name}: no graph takes {reason}"
-    check(settings.root.executor != "graph" or reason is None, "executor", "graph", allowed)
+    reason = model.config.uncaptured
+    allowed = f"sequential or auto with model={choices.get('model')}: no graph takes {reason}"
+    check(executor != "graph" or reason is None, "executor", "graph", allowed)
 
 
-def _check_queues(settings: Settings) -> None:
+def _check_queues(schedule: Component, choices: Mapping[str, str], needs: Needs) -> None:
     """Check that the rule allows several pieces of work for a client, if the schedule gives them."""
-    if not settings.parts["schedule"].target.queues:
+    if not schedule.target.queues:
         return
-    needs, choices = settings.needs, settings.choices
     one = needs.cuts or needs.steps_on == "round" or needs.keeps is not None or needs.one_at_a_time
     name = choices.get("algorithm")
     allowed = f"same_client or random_idle with algorithm={name}, whose clients have one piece of work at a time"
@@ -213,7 +215,7 @@ def _facts(settings: Settings) -> Facts:
         lr=client.lr,
         iterations=iterations,
         dataset=settings.choices.get("dataset", ""),
-        outputs=_needs_outputs(settings),
+        outputs=_needs_outputs(parts["distillation"], needs),
         cuts=needs.cuts,
         layers=parts["model"].config.layers,
         momentum=client.momentum,
@@ -227,24 +229,21 @@ def _setting_value(config: Any, name: str | None) -> tuple[str, Any] | None:
     return None if name is None or value is None else (name, value)
 
 
-def _check_clients(settings: Settings) -> None:
-    """What a client may expect follows from its labels only where clients differ in nothing else."""
-    by_labels = settings.parts["heterogeneity"].target.labels_only
-    allowed = f"false with heterogeneity={settings.choices.get('heterogeneity')}: clients differ in more than labels"
-    check(by_labels or not settings.evaluation.clients, "evaluation.clients", True, allowed)
+def _check_clients(heterogeneity: Component, choices: Mapping[str, str], evaluated: bool) -> None:
+    """Check that clients differ in their labels only, if the accuracy of each is evaluated: it follows from these."""
+    allowed = f"false with heterogeneity={choices.get('heterogeneity')}: clients differ in more than labels"
+    check(heterogeneity.target.labels_only or not evaluated, "evaluation.clients", True, allowed)
 
 
-def _idle_settings(settings: Settings) -> dict[str, str]:
+def _idle_settings(configs: Mapping[str, Any], facts: Facts) -> dict[str, str]:
     """Return the settings without effect in this run: dotted key -> when that is so, and what acts instead."""
-    facts = _facts(settings)
-    sections = {name: part.config for name, part in settings.parts.items()} | {"evaluation": settings.evaluation}
     idle = {
         f"{section}.{name}".rstrip("."): why
-        for section, config in sections.items()
+        for section, config in configs.items()
         if isinstance(config, CheckedSettings)
         for name, why in config.idle(facts).items()
     }
-    if not (_needs_outputs(settings) or facts.cuts):
+    if not (facts.outputs or facts.cuts):
         idle["server_seconds_per_sample"] = (
             "with a server that computes nothing on samples; distillation=fedecho and algorithms that cut the model do"
         )

@@ -142,7 +142,7 @@ class Checkpoints:
             self._check(state)
             self._load(state, path)
             began = state.get("code", {})
-            say_changed_code(self._settings, began, "this run began; rerun=true starts from the beginning")
+            say_changed_code(self._settings.code, began, "this run began; rerun=true starts from the beginning")
             self._settings.code |= began  # a run of two codes counts as one of the first
             self._settings.code_digest = state.get("code_digest", "")
         except BenchError as error:

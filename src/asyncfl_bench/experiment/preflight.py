@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -77,7 +78,8 @@ class Preflight:
         root, parts = settings.root, settings.parts
         machine.refuse_unsupported(root, machine.device_of_plan(root))
         with locating_user_errors():
-            self._look_once(settings.directory.parent, lambda: _check_folder(settings))
+            key, value = ("hydra.run.dir", settings.place) if settings.place else ("output_dir", root.output_dir)
+            self._look_once(settings.directory.parent, lambda: _check_folder(settings.directory, key, value))
             model, rule = parts["model"].build(), parts["algorithm"].config
             reads_texts = type(model).reader is not Model.reader and issubclass(parts["dataset"].target, Texts)
             more = settings.evaluation.validation_share, parts["client"].config.augment
@@ -158,7 +160,8 @@ class Preflight:
                 heterogeneity = part.build()
                 partition = heterogeneity.split(data.y_train, root.n_clients, Streams(root.seed), data.natural)
             clients = count_samples(partition, data.y_train, data.classes, heterogeneity.groups_n)
-            refuse_empty_clients(settings, clients)
+            if settings.needs.cuts:
+                refuse_empty_clients(settings.choices["algorithm"], clients)
             return clients
 
         key = (asked, part, settings.needs.cuts)
@@ -219,22 +222,19 @@ def _check_fleet(settings: Settings, clients: ClientTable) -> None:
     check_same_record(delay, availability)
 
 
-def refuse_empty_clients(settings: Settings, clients: ClientTable) -> None:
+def refuse_empty_clients(algorithm: str, clients: ClientTable) -> None:
     """Raise ConfigError for an algorithm that cuts the model if a client has no samples."""
-    if settings.needs.cuts and len(empty := np.flatnonzero(clients.samples_n == 0)):
-        name, some = settings.choices.get("algorithm"), ", ".join(map(str, empty[:5]))
+    if len(empty := np.flatnonzero(clients.samples_n == 0)):
+        some = ", ".join(map(str, empty[:5]))
         allowed = f"must be one whose clients may have no samples: here those of number {some} have none"
-        raise ConfigError("algorithm", name, allowed)
+        raise ConfigError("algorithm", algorithm, allowed)
 
 
-def _check_folder(settings: Settings) -> None:
-    """Raise ConfigError unless a file can be made where the run's directory will be."""
-    directory = settings.directory
+def _check_folder(directory: Path, key: str, value: object) -> None:
+    """Raise ConfigError with the key and the value unless a file can be made where the run's directory will be."""
     try:
         with tempfile.TemporaryFile(dir=machine.existing_folder(directory)):
             pass
     except OSError as error:
-        key = "output_dir" if settings.place is None else "hydra.run.dir"
-        value = settings.root.output_dir if settings.place is None else directory
         where = f"in {machine.existing_folder(directory)} no file can be made: {error.strerror}"
         raise ConfigError(key, value, f"must be a folder that can be written; {where}") from None

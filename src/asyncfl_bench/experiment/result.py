@@ -117,19 +117,20 @@ def finished_result(
         if _is_complete(summary, settings, or_diverged) and (
             not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
         ):
-            say_changed_code(settings, summary.get("code"), "a run that counts as finished; rerun=true repeats it")
+            say_changed_code(settings.code, summary.get("code"), "a run that counts as finished; rerun=true repeats it")
             return RunResult(place, summary | {"already_complete": True})
     return None
 
 
-def say_changed_code(settings: Settings, before: object, run: str) -> None:
+def say_changed_code(code: Mapping[str, str], before: object, run: str) -> None:
     """Print each module of a user's class that has changed since a run; a process names a module once.
 
+    code    as of ``Settings``
     before  the entry ``code`` of the run's summary or checkpoint; other values than a mapping are ignored
     run     the end of the message: which run it is, and how to repeat it
     """
     for module, digest in before.items() if isinstance(before, dict) else ():
-        if settings.code.get(module, digest) != digest:
+        if code.get(module, digest) != digest:
             say_once(f"{module}: the file of this module has changed since {run}")
 
 

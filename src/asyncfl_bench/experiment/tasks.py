@@ -54,7 +54,7 @@ def build_cut(settings: Settings, task: Task) -> Cut | None:
     """
     if not settings.needs.cuts:
         return None
-    refuse_empty_clients(settings, task.clients)
+    refuse_empty_clients(settings.choices["algorithm"], task.clients)
     cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
     config = settings.parts["algorithm"].config
     if isinstance(config, SplitConfig):

@@ -266,7 +266,7 @@ def _refuse_idle(jobs: list[Job]) -> None:
     for job, settings in planned:
         for one in map(parse_override, job.left_out):
             if one.key not in acting:
-                refuse_idle(one, settings)
+                refuse_idle(one, settings.idle)
     first: dict[frozenset[str], Job] = {}
     for job, settings in planned:
         effective = (text for text in job.overrides if parse_override(text).key not in settings.idle)
