@@ -3,12 +3,14 @@
 import ast
 import importlib
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from asyncfl_bench.config import options
+from asyncfl_bench.config import Settings, compose, options
+from asyncfl_bench.experiment import execute
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
 ROOT = PACKAGE.parents[1]
@@ -169,3 +171,25 @@ def test_scripts_import_names_that_exist():
                 module = importlib.import_module(str(node.module))
                 for name in (alias.name for alias in node.names if not hasattr(module, alias.name)):
                     importlib.import_module(f"{node.module}.{name}")
+
+
+def test_at_most_25_functions_on_the_road_of_a_run_are_handed_all_settings(monkeypatch, tmp_path):
+    """From composing to ``build_run``. Other functions are handed the parts that they need."""
+    handed, words = set(), ["dataset=synthetic", "model=softmax", "n_clients=5", "progress=false"]
+
+    def record(frame, event, _):
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
+            arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if any(isinstance(frame.f_locals.get(name), Settings) for name in arguments if name != "self"):
+                handed.add((Path(code.co_filename).name, code.co_name))
+
+    monkeypatch.setattr("asyncfl_bench.experiment.build.build_run", lambda settings: pytest.fail("reached"))
+    sys.setprofile(record)
+    try:
+        with pytest.raises(pytest.fail.Exception, match="reached"):
+            execute(compose([*words, f"output_dir={tmp_path}"]))
+    finally:
+        sys.setprofile(None)
+    assert {("resolve.py", "resolve"), ("preflight.py", "check")} < handed
+    assert len(handed) <= 25, sorted(handed)
