@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Foundation:
-    """What the other parts of a run are built on.
+    """The task of a run, its device and its kind of executor: the other parts are built on these.
 
     stop    what asks the run to stop
     chosen  the device and why;  cores  CPU threads to use;  kind  of executor
@@ -193,7 +193,7 @@ def _build_stoppable_rule(base: Foundation) -> ServerRule:
 
 
 def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExecutor, memory.Vectors]:
-    """Build what computes the clients' part of a cut model. Raises BenchError if the run does not fit into memory."""
+    """Build the executor of a cut model. Raises BenchError if the run does not fit into memory."""
     settings, task, cut = base.settings, base.task, base.cut
     assert isinstance(rule, SplitRule) and cut is not None
     local, batches = base.build_local()
@@ -212,7 +212,7 @@ def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExec
 def _build_work_queue(
     base: Foundation, rule: ServerRule, diagnostics: Diagnostics, model_d: torch.Tensor
 ) -> tuple[WorkQueue, memory.Vectors, LiveServer | None]:
-    """Build the queue of clients' work, and the server of a live run, which has the queue then.
+    """Build the queue of clients' work, and the server of a live run; None in a simulation.
 
     Raises BenchError if the run does not fit into memory or on disk, ConfigError for parts that do not fit together.
     """
@@ -244,7 +244,7 @@ def _build_work_queue(
 
 
 def _build_computer(base: Foundation, local: LocalTraining, batches: Batches, reports: bool) -> SequentialComputer:
-    """Build what computes uploads. reports: with the model's outputs on the server's samples"""
+    """Build the computer of uploads. reports: with the model's outputs on the server's samples"""
     settings, task, graphs = base.settings, base.task, base.graphs
     client = settings.parts["client"].config
     return make_computer(

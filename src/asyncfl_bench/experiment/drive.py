@@ -175,7 +175,7 @@ class Run:
         }
 
     def _summarize_use(self) -> dict:
-        """What the run has used of the quantities that a budget can limit, and what was lost."""
+        """Return the amounts that the run used, and the number of lost and cancelled works."""
         used, needs = self.components.simulation.counters, self.components.rule.needs
         return {
             "server_iterations": used.iteration,
@@ -190,7 +190,7 @@ class Run:
         }
 
     def _summarize_machine(self) -> dict:
-        """Memory, device, executor and versions."""
+        """Return memory, device, executor and versions."""
         parts = self.components
         return {
             "peak_memory_bytes": machine.peak_memory(parts.device),
