@@ -438,6 +438,12 @@ def test_a_search_of_a_rule_without_ranges_draws_its_step_sizes_around_the_defau
     given = "algorithm.c=interval(0.1,1)"
     assert [len(job.drawn) for job in plan(["sweep=tune", "algorithm=bare", "trials=4", given])] == [1] * 4
     assert len(plan(["sweep=tune", "algorithm=bare", "algorithm.c=0.3", "seed=1,2"])) == 2  # the best, again
+    said = (
+        r'^algorithm=bare: must be a rule that declares ranges; write search_space: {algorithm.eta: "tag\(log,interval'
+    )
+    for more in ([], ["algorithm.c=0.3"]):  # what is judged beside other rules is searched in declared ranges
+        with pytest.raises(ConfigError, match=said + r'\(0.003,3\)\)"} into .*bare.yaml$'):
+            plan(["sweep=bank", "algorithm=bare", *more])
     monkeypatch.setattr("asyncfl_bench.multirun.axes._step_ranges", lambda words: {})
     with pytest.raises(ConfigError, match=r"^algorithm=bare: must be a rule with a step size, .* into .*bare.yaml$"):
         plan(["sweep=tune", "algorithm=bare", "trials=4"])

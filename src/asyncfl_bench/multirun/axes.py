@@ -72,7 +72,8 @@ def sweep_grids(overrides: list[str]) -> list[OverrideGrid]:
     axes, profile = _axes_of(config), config.hydra.runtime.choices.profile
     params, *grids = [_expand(grid) for grid in (axes.get("params", {}), *axes.get("grids", []))]
     if axes.get("search", {}).get("declared"):
-        grids += _declared_grids(params.pop("algorithm", config.hydra.runtime.choices.algorithm), overrides)
+        rules = params.pop("algorithm", config.hydra.runtime.choices.algorithm)
+        grids += _declared_grids(rules, overrides, config.hydra.sweeper.get("stages") is not None)
     if "paper" in params and profile != "published":  # a sweep file lists papers that the profile does not have
         listed = params["paper"].split(",")
         params["paper"] = ",".join(paper for paper in listed if paper in papers_with(profile))
@@ -81,9 +82,10 @@ def sweep_grids(overrides: list[str]) -> list[OverrideGrid]:
     return combine(params, grids, (text for text in overrides if not parse_override(text).is_for_hydra))
 
 
-def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]]:
+def _declared_grids(rules: str, overrides: Sequence[str], has_stages: bool) -> list[dict[str, str]]:
     """Return grids with the ranges that the yaml of each rule declares: of the rules of ``overrides``, else ``rules``.
 
+    has_stages  every rule must declare ranges: other people compare what is judged
     Raises ConfigError for a rule without ranges, if the overrides have none either.
     """
     words = [parse_override(text) for text in overrides]
@@ -100,10 +102,14 @@ def _declared_grids(rules: str, overrides: Sequence[str]) -> list[dict[str, str]
         for setting, text in space.items():
             given, must = f"{{{setting}: {text}}}", f"a range for each setting, for example {example}"
             check(_is_range(setting, text), key, given, must)
-        if not space and not any(one.draw or one.key.startswith("algorithm.") for one in words):
+        if not space and (has_stages or not any(one.draw or one.key.startswith("algorithm.") for one in words)):
             space = _step_ranges(map(parse_override, choice))
-            how = f"write {SEARCH_SPACE}: {example} into {describe_place(choice_file('algorithm', rule))}"
-            check(bool(space), "algorithm", rule, f"a rule with a step size, or one that declares ranges; {how}")
+            write = f"write {SEARCH_SPACE}: {_suggested_space(space)} into"
+            must = (
+                "a rule that declares ranges" if has_stages else "a rule with a step size, or one that declares ranges"
+            )
+            ok = bool(space) and not has_stages
+            check(ok, "algorithm", rule, f"{must}; {write} {describe_place(choice_file('algorithm', rule))}")
         grids.setdefault(tuple(space.items()), []).append(rule)
     return [{"algorithm": ",".join(of), **dict(space)} for space, of in grids.items()]
 
@@ -125,6 +131,14 @@ def _step_ranges(words: Iterable[Override]) -> dict[str, str]:
     steps = {"algorithm.eta": tree["algorithm"].get("eta"), "client.lr": tree["client"]["lr"]}
     used = {key: step for key, step in steps.items() if step and key not in settings.idle}
     return {key: f"tag(log,interval({step / 10:.3g},{step * 10:.3g}))" for key, step in used.items()}
+
+
+def _suggested_space(steps: Iterable[str]) -> str:
+    """Return ranges of these step sizes, as built-in rules declare them: three decades wide."""
+    of_differences = "client.lr" in steps
+    bounds = {"algorithm.eta": "0.03,30" if of_differences else "0.003,3", "client.lr": "0.001,1"}
+    keys = [*steps] or ["algorithm.eta"]
+    return "{" + ", ".join(f'{key}: "tag(log,interval({bounds[key]}))"' for key in keys) + "}"
 
 
 def _expand(grid: Any) -> dict[str, str]:
