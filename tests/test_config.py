@@ -40,6 +40,7 @@ def needed(group, name):
         ("diagnostics", "dissimilarity"): ["algorithm=gas"],
         ("diagnostics", "similarity"): ["algorithm=fedbuff", "heterogeneity=clusters"],
         ("profile", "released"): ["paper=gas/cifar10"],
+        ("profile", "tuned"): ["paper=bank/digits"],
         ("live", "processes"): ["algorithm=asgd"],
         ("live", "flower"): ["algorithm=asgd"],
     }

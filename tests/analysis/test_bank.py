@@ -10,9 +10,10 @@ import pytest
 
 from asyncfl_bench import load_bank, load_points, load_runs
 from asyncfl_bench.analysis import bank
+from asyncfl_bench.config import compose, variants
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.variants import CHOSEN
-from asyncfl_bench.errors import BenchError
+from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.files import read_yaml
 from asyncfl_bench.reports import cli
 
@@ -53,6 +54,33 @@ def test_a_row_has_the_late_accuracy_and_the_costs_until_the_validation_curve_re
     assert frame.loc[frame["world"] == "bank/digits", "worst_tenth"].between(0, 100).all()
 
 
+def test_a_tuned_run_is_the_judged_run_and_other_rules_and_papers_are_refused():
+    rows = load_bank().drop_duplicates(["world", "rule"])
+    for row in rows[rows["rule"] == "ca2fl"].itertuples():
+        words = [f"paper={row.world}", "profile=tuned", "algorithm=ca2fl", f"seed={row.seed}"]
+        assert compose(words).identity == row.identity
+    with pytest.raises(
+        ConfigError, match=r"^algorithm=fedprox: has no chosen settings for profile=tuned; afl-run sweep"
+    ):
+        compose(["paper=bank/digits", "profile=tuned", "algorithm=fedprox"])
+    with pytest.raises(
+        ConfigError, match=r"^profile=tuned: must be published for paper=ace; it is there for bank/digits,"
+    ):
+        compose(["paper=ace", "profile=tuned"])
+
+
+def test_chosen_settings_are_added_to_those_that_a_world_has_for_the_rule(monkeypatch):
+    chosen = {"mine": {"ace": {"algorithm.eta": 0.5}, "fedecho": {"algorithm.eta": 2.0, "client.lr": 0.1}}}
+    monkeypatch.setattr(variants, "chosen_settings", lambda: chosen)
+    of_rule = {"instead": {"unlabelled": "noise"}, "algorithm": {"teacher": 3}}
+    tree = {"profiles": {"published": {"algorithms": {"fedecho": of_rule, "aced": {}}}}}
+    assert variants._add_tuned_profile(tree, "other") is tree
+    assert variants._add_tuned_profile(tree, "mine")["profiles"]["tuned"]["algorithms"] == {
+        "ace": {"algorithm": {"eta": 0.5}},
+        "fedecho": {**of_rule, "algorithm": {"teacher": 3, "eta": 2.0}, "client": {"lr": 0.1}},
+    }
+
+
 def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_none():
     frame = load_bank()
     own = frame[(frame["rule"] == "ace") & (frame["world"] == "bank/digits")].assign(accuracy=1.0, seed=7)
@@ -60,7 +88,6 @@ def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_n
     changed = merged[merged["seed"] == 7]
     assert len(merged) == len(frame) and len(changed) == len(own) and set(changed["rule"]) == {"ace"}
     smoke = pd.DataFrame({"status": ["ok"], "sweep": ["bank"], "scale": ["smoke"], "paper": "w", "algorithm": "ace"})
-    assert tuple(bank.judged_frame(smoke).columns) == bank.COLUMNS
     with pytest.raises(BenchError, match=r"^no judged run of the bank; afl-run sweep=bank makes them$"):
         bank.write_tables(smoke, Path("nowhere"))
 

@@ -51,7 +51,7 @@ REFUSED = {
         ("paper=ACE", "paper=ACE: did you mean 'ace'. It must be one of ace, afbs/cifar10"),
         ("paper=asyncfeded", "did you mean 'asyncfeded/femnist'"),
         ("paper=ace/fair", "must be one of ace"),
-        ("profile=fairly", "must be one of fair, published, released"),
+        ("profile=fairly", "must be one of fair, published, released, tuned"),
         ("scale=tiny", "must be one of full, medium, small, smoke"),
         ("length=longer", "must be one of long, standard"),
         ("sweep=figure2", "sweep=figure2: did you mean '.*figure2'. It must be one of ace/dropout_bias, ace/figure2"),

@@ -28,7 +28,7 @@ from .places import class_names, command_text
 from .saved import START_AGAIN, saved_config
 from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, identity_of_tree
 from .suggestions import suggest_setting
-from .variants import papers_with
+from .variants import TUNED, papers_with, variant
 
 _SERVER_STEPS = ("eta", "c", "total_steps", "alpha", "lam", "lam_over_eps", "server_lr")
 STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
@@ -164,6 +164,10 @@ def check_composed(
     if profile != "published" and paper not in papers_with(profile):
         there = list_some(papers_with(profile))
         raise ConfigError("profile", profile, f"must be published for paper={paper}; it is there for {there}")
+    rule = choices["algorithm"]
+    if profile == TUNED and variant("paper_algorithm", f"{paper}/{profile}/{rule}") is None:
+        how = f"afl-run sweep=bank algorithm={rule} searches them, profile=published has the defaults"
+        raise ConfigError("algorithm", rule, f"has no chosen settings for profile=tuned; {how}")
     is_long = choices.get("length") == "long" and isinstance(config["budget"], dict)
     limit = config["budget"].get("virtual_time") if is_long else None
     if limit is not None:  # the greater length counts uploads: a limit of time would end it first

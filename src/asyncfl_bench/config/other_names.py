@@ -104,7 +104,7 @@ OTHER_CHOICES = {
     "schedule": {"random": "schedule=random_idle", "same": "schedule=same_client", "queue": "schedule=uniform_queue"},
     "unlabelled": {"server": "unlabelled=held_back", "public": "unlabelled=images", "random": "unlabelled=noise"},
     "live": {"real": "live=processes", "local": "live=processes", "grpc": "live=flower", "replay": "live=recorded"},
-    "profile": {"paper": "profile=published", "official": "profile=released", "tuned": "profile=fair"},
+    "profile": {"paper": "profile=published", "official": "profile=released"},
     "scale": {**dict.fromkeys(("test", "debug"), "scale=smoke"), "paper": "scale=full", "large": "scale=full"},
     "tracking": {
         **dict.fromkeys(("none", "off", "disabled"), "tracking=local"),

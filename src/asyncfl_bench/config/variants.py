@@ -20,10 +20,12 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError, did_you_mean, list_some
+from ..files import read_yaml
 from .choices import locating_yaml_errors, options
-from .places import places
+from .places import bank_folder, places
 
 CHOSEN = "chosen.yaml"  # of the bank: the settings of profile=tuned, by world and rule
+TUNED = "tuned"
 
 SECTIONS = {"profiles": "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
 # group in conf/config.yaml -> the group of the file, and the sections from the outer one to the inner one
@@ -77,9 +79,32 @@ def _read_sections(group: str, name: str, file: Path, changed: int) -> tuple[lis
     known: dict[tuple, dict[str, Any]] = {}
     if not isinstance(tree, dict):
         return [], known  # Hydra says what is wrong
+    if group == "paper":
+        tree = _add_tuned_profile(tree, name)
     _collect_sections(group, file, tree, (), known)
     defaults = tree.get("defaults")
     return [one for one in defaults if isinstance(one, str)] if isinstance(defaults, list) else [], known
+
+
+def _add_tuned_profile(tree: dict[str, Any], world: str) -> dict[str, Any]:
+    """Return the tree of a world of the bank with a profile of the chosen settings, those of ``published`` besides."""
+    chosen = chosen_settings().get(world)
+    if chosen is None:
+        return tree
+    profiles = tree.get("profiles", {})
+    rules = {rule: OmegaConf.create(of) for rule, of in profiles.get("published", {}).get("algorithms", {}).items()}
+    for rule, settings in chosen.items():
+        for key, value in settings.items():
+            OmegaConf.update(rules.setdefault(rule, OmegaConf.create()), key, value)
+    tuned = {"algorithms": {rule: OmegaConf.to_container(rules[rule]) for rule in chosen}}
+    return tree | {"profiles": profiles | {TUNED: tuned}}
+
+
+@functools.cache
+def chosen_settings() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the settings that the bank chose: world -> rule -> key -> value."""
+    file = bank_folder() / CHOSEN
+    return read_yaml(file) if file.is_file() else {}
 
 
 def _collect_sections(
