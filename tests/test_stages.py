@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import yaml
 
+from asyncfl_bench import load_bank, sweep
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import Stages, multiply_step
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
 from asyncfl_bench.multirun.stages import StagedSearch, late_score, stages_or_none
+from asyncfl_bench.reports import bank_page
 
 ROOT = Path(__file__).parents[1]
 WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))
@@ -82,6 +85,25 @@ def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_
     )
     folder = text.partition(" are free in ")[2].splitlines()[0]
     assert folder == str(tmp_path / "runs/bank/published-smoke")
+    assert "time: unknown" in text  # of runs that are none of the bank
+    words = ["sweep=bank", "algorithm=fedprox", "paper=bank/digits", "threads=1"]
+    text = StagedSearch(words, stages_or_none(words)).plan()
+    found = re.search(r"^time: about 0:(\d\d):(\d\d) for 34 runs, at the median of the bank's rules$", text, re.M)
+    assert found and 30 < 60 * int(found[1]) + int(found[2]) < 600
+
+
+@pytest.mark.slow
+def test_a_rule_of_the_bank_is_put_among_all_rules_by_its_archived_runs_without_running_them(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    frames = []
+    monkeypatch.setattr(bank_page, "write_bank_page", lambda frame, folder: frames.append(frame) or [folder / "page"])
+    words = ["sweep=bank", "algorithm=ace", "paper=bank/digits", f"archive_dir={ROOT / 'results'}"]
+    results = sweep(words)
+    assert len(results) == 34 and not list(tmp_path.glob("runs/bank/published-full/*/summary.json"))
+    assert capsys.readouterr().out.splitlines()[-1] == "written: runs/bank/published-full/page/page"
+    pd.testing.assert_frame_equal(frames[0], load_bank(), check_dtype=False, rtol=1e-5)
 
 
 def test_a_changed_declaration_makes_a_new_version_of_the_bank():
@@ -111,7 +133,7 @@ def test_every_rule_declares_three_decades_of_at_most_four_settings():
 
 
 @pytest.mark.slow
-def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_runs_nothing(tmp_path, afl_run):
+def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_runs_nothing(afl_run, capsys):
     words = ["sweep=bank", "scale=smoke", "algorithm=fedbuff", "paper=bank/digits", "progress=false"]
     first = afl_run(*words)
     assert first.returncode == 0, first.stderr
@@ -140,15 +162,14 @@ def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_ru
     factors = runs[(runs["seed"] == 200) & (runs["eta"] != eta)]["eta"] / eta
     assert sorted(factors) == pytest.approx([0.3333, 3], rel=1e-3)
     assert f"algorithm.eta={eta:g} client.lr={lr:g}; test accuracy" in first.stdout
-    plan = afl_run(*words, "--plan").stdout.splitlines()
+    assert "no page: scale=smoke makes other runs than those of the bank; leave it out" in first.stderr
+    plan = StagedSearch(words, stages_or_none(words)).plan().splitlines()
     assert [plan[0], plan[2]] == ["1 search of at most 4 points", "stage 1, search: 4 runs, 4 of them finished"]
     assert plan[5] == "stage 4, robustness: 2 runs, 2 of them finished"
-    again = afl_run(*words)
-    assert (
-        again.returncode == 0
-        and again.stdout == first.stdout.splitlines(keepends=True)[-1]
-        and "2 runs, 2 of them finished already" in again.stderr
-    )
+    assert len(sweep(words)) == 10  # from Python, where nothing is left to run
+    again = capsys.readouterr()
+    assert again.out == first.stdout.splitlines(keepends=True)[-1]
+    assert "2 runs, 2 of them finished already" in again.err
 
 
 def settings_of(place: Path) -> dict[str, float]:

@@ -72,14 +72,14 @@ def load_bank(folder: Path | None = None) -> pd.DataFrame:
 def judged_frame(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the table of ``load_bank`` for runs of the bank (a frame of ``load_runs``).
 
+    runs  paper is the world, algorithm the rule and words that differ from its yaml: ``ace algorithm.rule=incremental``
     The chosen settings of a rule in a world are those of its runs on the judged seeds that no robustness run has.
     Other runs of the search are left out.
     """
     stages = declared_stages()
     judged_only = {*stages.judged_seeds} - {*stages.factor_seeds}
-    of_bank = (runs["status"].isin(MEASURED)) & (runs.get("sweep", "") == BANK) & (runs.get("scale", "") == "full")
     found = []
-    for (world, rule), of in runs[of_bank].groupby(["paper", "algorithm"]):
+    for (world, rule), of in runs[runs["status"].isin(MEASURED)].groupby(["paper", "algorithm"]):
         points = _searched_points(of, str(rule))
         chosen = points[of["seed"].isin(judged_only)].mode()
         if chosen.empty:
@@ -106,7 +106,8 @@ def write_tables(runs: pd.DataFrame, folder: Path) -> list[Path]:
 
     Raises BenchError if no rule was judged.
     """
-    frame = judged_frame(runs)
+    chosen_files = runs.reindex(columns=["sweep", "scale"])
+    frame = judged_frame(runs[(chosen_files == [BANK, "full"]).all(axis=1)])
     if frame.empty:
         raise BenchError("no judged run of the bank; afl-run sweep=bank makes them")
     chosen: dict[str, dict[str, dict[str, object]]] = {}
@@ -124,7 +125,7 @@ def write_tables(runs: pd.DataFrame, folder: Path) -> list[Path]:
 
 def _searched_points(runs: pd.DataFrame, rule: str) -> pd.Series:
     """Return the values of the searched settings of each run of a rule, as overrides."""
-    space = read_yaml(choice_file("algorithm", rule)).get(SEARCH_SPACE, {})
+    space = read_yaml(choice_file("algorithm", rule.partition(" ")[0])).get(SEARCH_SPACE, {})
     keys = [key for key in sorted(space) if key in runs and runs[key].nunique() > 1]
     texts = [[f"{key}={_number_text(value)}" for value in runs[key]] for key in keys]
     return pd.Series([*zip(*texts, strict=True)], index=runs.index, dtype=object)
@@ -138,7 +139,8 @@ def _number_text(value: object) -> str:
 def _measure_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the columns of the table for runs that have the columns world to settings."""
     points = load_points(runs)
-    frame = runs.assign(**{name: pd.to_numeric(runs[of]) for name, of in _FROM_RUNS.items() if name != "identity"})
+    known = [name for name in COLUMNS if name in runs and name not in _FROM_RUNS]
+    frame = pd.concat([runs[known], runs[[*_FROM_RUNS.values()]].set_axis([*_FROM_RUNS], axis=1)], axis=1)
     frame["diverged"] = runs["status"] == "diverged"
     accuracy = late_values(points, "test/accuracy").reindex(runs.index)
     frame["accuracy"] = accuracy.where(~frame["diverged"])

@@ -88,11 +88,11 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
     with _using_folders(config_dir):
         from ..multirun.decide_words import split_request
         from ..multirun.pending import results
-        from ..multirun.run import run_all
+        from ..multirun.stages import run_multirun
 
         request, words = split_request(list_overrides(overrides, settings, axes=True))
         if request is None:
-            code = run_all(words)
+            code = run_multirun(words)
         else:
             from ..multirun.decide import Looks  # brings pandas
 

@@ -21,7 +21,7 @@ from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending, search
 from ..multirun.axes import asks_for_multirun, chosen_config
 from ..multirun.decide_words import asks_for_looks, split_request
-from ..multirun.run import closing_line, plan_multirun, run_all
+from ..multirun.run import closing_line, plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, take_folders, unknown_option
 from .json_objects import JsonObject, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
@@ -246,10 +246,9 @@ def _import_fleet(arguments: list[str]) -> int:
 def _run_multirun(overrides: list[str], json_object: JsonObject) -> int:
     request, overrides = split_request(overrides)
     if request is None:
-        from ..multirun.stages import StagedSearch, stages_or_none  # brings NumPy
+        from ..multirun.stages import run_multirun  # brings NumPy
 
-        stages = stages_or_none(overrides)
-        code = run_all(overrides) if stages is None else StagedSearch(overrides, stages).run()
+        code = run_multirun(overrides)
     else:
         from ..multirun.decide import Looks  # brings pandas
 

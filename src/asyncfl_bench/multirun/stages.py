@@ -9,16 +9,18 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..analysis.measures import late_values
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..config.search_stages import STAGES_KEY, Point, Stages, multiply_step
+from ..config.search_stages import BANK, STAGES_KEY, Point, Stages, multiply_step
+from ..config.settings import NOT_IDENTITY
 from ..errors import EXIT_INTERRUPTED, ConfigError, InputError
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
 from ..files import say, show
+from ..tracking.progress_bar import clock_text
 from . import pending
 from .asked import settings_of
 from .axes import chosen_config
@@ -26,11 +28,20 @@ from .estimate import RunTimer, estimate_cost
 from .jobs import Job, describe_planning
 from .launchers import workers_of
 from .progress import count_runs
-from .run import launch_jobs, plan_multirun
+from .run import launch_jobs, plan_multirun, run_all
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCORE = "validation/accuracy"
 
 Cell = tuple[str, ...]  # the other overrides, without the seed: a rule in a world
+
+
+def run_multirun(overrides: list[str]) -> int:
+    """Run a multirun, in stages if its sweep file names some, and return the exit code. See ``pending.state``."""
+    stages = stages_or_none(overrides)
+    return run_all(overrides) if stages is None else StagedSearch(overrides, stages).run()
 
 
 def stages_or_none(overrides: Sequence[str]) -> Stages | None:
@@ -49,6 +60,7 @@ class StagedSearch:
     stages: Stages
     folder: list[str] = field(default_factory=list)
     _jobs: dict[str, Job] = field(default_factory=dict)  # of all stages, by identity
+    _cells: dict[str, Cell] = field(default_factory=dict)  # of each planned run, by identity
     _planned: dict[tuple[Cell, Point, tuple[int, ...]], list[Job]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -64,6 +76,7 @@ class StagedSearch:
                 rest = tuple(text for text in job.overrides if text not in job.drawn and not text.startswith("seed="))
                 point = tuple(text for text in job.drawn if parse_override(text).key not in job.settings.idle)
                 self.points.setdefault(rest, {})[point] = job
+                self._cells[job.settings.identity] = rest
         if not self.points:
             raise InputError(str(self.refused[0].error))
 
@@ -87,6 +100,8 @@ class StagedSearch:
         finally:
             pending.state.planned = list(self._jobs.values())
         show(self.describe())
+        if self._is_bank:
+            self._write_bank_page(code)
         return code
 
     def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
@@ -108,7 +123,10 @@ class StagedSearch:
                 break
         outputs = list({Path(one.root.output_dir).expanduser(): None for one in self._first_settings()})
         workers = max(1, min(workers_of(chosen_config(self.words).hydra), len(pending_runs)))
-        return "\n".join([*lines, *estimate_cost(pending_runs, outputs, workers, measure, preflight).lines])
+        cost = estimate_cost(pending_runs, outputs, workers, measure, preflight)
+        if cost.seconds_known_for < len(pending_runs) and self._is_bank and not self._changes_of_worlds():
+            cost.time = self._describe_bank_time(pending_runs, workers)
+        return "\n".join([*lines, *cost.lines])
 
     def describe(self) -> str:
         """Return the chosen point of each search, with its scores, as text."""
@@ -127,6 +145,59 @@ class StagedSearch:
             )
             lines.append(f"{name}: {' '.join(point)}; {text}")
         return "\n".join(lines)
+
+    def _write_bank_page(self, code: int) -> None:
+        """Write the page of the bank with these rules among all others, and print where it is."""
+        from ..analysis.bank import judged_frame, load_bank, merge_frames
+        from ..reports.bank_page import write_bank_page
+
+        if changed := self._changes_of_worlds():
+            say(f"no page: {' '.join(changed)} makes other runs than those of the bank; leave it out to compare")
+            return
+        if code:
+            say("no page: it needs all runs; the same command runs those that failed again")
+            return
+        own = judged_frame(self._finished_runs())
+        folder = self._first_settings()[0].directory.parent / "page"
+        if not own.empty:  # else no point has a score
+            for page in write_bank_page(merge_frames(load_bank(), own), folder):
+                show(f"written: {page}")
+
+    @property
+    def _is_bank(self) -> bool:
+        """Return True for the sweep of the bank."""
+        return bool(chosen_config(self.words).hydra.runtime.choices.sweep == BANK)
+
+    def _changes_of_worlds(self) -> list[str]:
+        """Return the overrides with which a world is not that of the bank."""
+        same = {"sweep", "paper", "algorithm", *NOT_IDENTITY}
+        words = map(parse_override, self.words)
+        return [one.text for one in words if not (one.is_for_hydra or {one.key, one.key.partition(".")[0]} & same)]
+
+    def _describe_bank_time(self, runs: Sequence[Settings], workers: int) -> str:
+        """Return what these runs take with a rule that is as fast as the median of the bank."""
+        from ..analysis.bank import load_bank
+
+        seconds_w = load_bank().groupby("world")["wall_seconds"].median()
+        seconds = sum(seconds_w.get(str(one.choices["paper"]), 0.0) for one in runs) / workers
+        at_once = f", {workers} at once" if workers > 1 else ""
+        return (
+            f"time: about {clock_text(seconds)} for {count_runs(len(runs))}{at_once}, at the median of the bank's rules"
+        )
+
+    def _finished_runs(self) -> pd.DataFrame:
+        """Return the runs of all stages as ``load_runs`` does, with the world as paper and the rule as algorithm."""
+        from ..tracking.runs import load_runs
+
+        known = {one.directory for one in self._results(list(self._jobs.values())) if one is not None}
+        runs = load_runs(*sorted(known)).drop_duplicates("identity")
+        runs = runs[runs["identity"].isin(self._jobs)]
+        cells = [self._cells[identity] for identity in runs["identity"]]
+        worlds, rules = (
+            [" ".join(text for text in cell if text.startswith(keys)).removeprefix(keys[0]) for cell in cells]
+            for keys in (("paper=",), ("algorithm=", "algorithm."))
+        )
+        return runs.assign(paper=worlds, algorithm=rules)
 
     @property
     def _stages(self) -> list[tuple[str, Callable[[], list[Job]]]]:
@@ -200,6 +271,7 @@ class StagedSearch:
             if error := next((job.error for job in jobs if job.settings is None), None):
                 raise InputError(error)
             self._planned[key] = jobs
+            self._cells |= {job.settings.identity: cell for job in jobs if job.settings is not None}
         return self._planned[key]
 
     def _remember_jobs(self, jobs: Iterable[Job]) -> list[Job]:
