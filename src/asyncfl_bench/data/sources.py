@@ -101,8 +101,8 @@ def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
     except (OSError, SyntaxError, ValueError) as error:  # SyntaxError: a damaged PNG
         found = _describe_error(error)
     wanted = f"a PNG image of {shape[1]}x{shape[0]} pixels in colour (mode RGB), found {found}"
-    again = f"replace it, or delete {folder} and add dataset.download=true"
-    raise DataError(f"{path}: must be {wanted}; {again}")
+    remedy = f"replace it, or delete {folder} and add dataset.download=true"
+    raise DataError(f"{path}: must be {wanted}; {remedy}")
 
 
 def hub_parts(

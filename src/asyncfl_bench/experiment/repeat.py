@@ -50,8 +50,8 @@ def settings_to_repeat(record: Record, archive: str | Path, overrides: Iterable[
     executors = str(summary.get("executor", "auto")).split(" then ")
     computed: dict[str, Any] = {"device": "cuda" if str(summary.get("device")).startswith("cuda") else "cpu"}
     computed |= {"threads": summary.get("threads"), "executor": executors[0] if len(executors) == 1 else "auto"}
-    again = {"progress": True, "rerun": False, "trace": False, "resume": None}
-    settings = repeated_settings(tree | computed | again, choices, str(record.identity), overrides)
+    fixed = {"progress": True, "rerun": False, "trace": False, "resume": None}
+    settings = repeated_settings(tree | computed | fixed, choices, str(record.identity), overrides)
     if settings.parts["live"].config.takes_place:
         raise ConfigError(FLAG, record.identity, "was a live run; afl-run --replay DIR simulates it from its directory")
     return settings

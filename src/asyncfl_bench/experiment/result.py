@@ -98,15 +98,15 @@ def finished_result(
     places: Mapping[str, Path] | None = None,
     *,
     or_diverged: bool = False,
-    again: bool = False,
+    repeated: bool = False,
 ) -> RunResult | None:
     """Return the result of a complete run with the same settings and all requested files; None with ``rerun=true``.
 
     places       identity of a run -> an archive or another directory, used if the run's own directory has no result
     or_diverged  accept a diverged run too, as a sweep does
-    again        also accept a run that ``rerun=true`` repeats
+    repeated     also accept a run that ``rerun=true`` repeats
     """
-    if settings.root.rerun and not again:
+    if settings.root.rerun and not repeated:
         return None
     for place in (settings.directory, (places or {}).get(settings.identity)):
         if place is None:

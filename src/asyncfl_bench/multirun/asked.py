@@ -84,7 +84,7 @@ class AskedRuns:
         """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none."""
         jobs = [job for seed in range(seeds) for job in self.jobs(seed).values()]
         places = pending.places_of(jobs)
-        found = [result for result in pending.find_finished(jobs, places, again=True) if result is not None]
+        found = [result for result in pending.find_finished(jobs, places, repeated=True) if result is not None]
         if not found:
             return None
         runs = load_runs(*dict.fromkeys(result.directory for result in found))

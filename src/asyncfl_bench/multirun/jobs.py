@@ -60,16 +60,16 @@ class Job:
         multirun = ["-m", *self.hydra] if self.hydra else []
         return command_text([*multirun, *self.overrides])
 
-    def finished_result(self, places: Mapping[str, Path] | None = None, again: bool = False) -> RunResult | None:
+    def finished_result(self, places: Mapping[str, Path] | None = None, repeated: bool = False) -> RunResult | None:
         """Return the result of a run that does not have to run again, or None. A diverged run counts as finished.
 
-        again  also accept a finished run that was to be repeated
+        repeated  also accept a finished run that was to be repeated
         """
         from ..experiment import finished_result
 
         if self.settings is None:
             return None
-        return finished_result(self.settings, places, or_diverged=True, again=again)
+        return finished_result(self.settings, places, or_diverged=True, repeated=repeated)
 
     def summary_stamp(self) -> int | None:
         """When the summary in its directory was written; None without one."""

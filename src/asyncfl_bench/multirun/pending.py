@@ -108,7 +108,7 @@ def _describe_steps_and_trackers(jobs: Sequence[Job]) -> str:
 
 def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:
     """Return (job, reason) for each diverged job outside a search. In a search a diverged trial counts as completed."""
-    results = [(job, job.finished_result(places, again=True)) for job in jobs if not job.drawn]
+    results = [(job, job.finished_result(places, repeated=True)) for job in jobs if not job.drawn]
     found = [(job, result.summary) for job, result in results if result is not None]
     return [(job, f"diverged: {summary['error']}") for job, summary in found if summary["exit_status"] == "diverged"]
 
@@ -148,15 +148,15 @@ def _page_arguments(settings: Settings, archive: Path) -> str | None:
     return " ".join([sweep, *flags]) if sweep.partition("/")[0] == archive.parent.name else None
 
 
-def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], again: bool = False) -> list[RunResult | None]:
+def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], repeated: bool = False) -> list[RunResult | None]:
     """Return the result of each job that does not have to run, None for the others.
 
-    places  see ``places_of``;  again  also those of finished runs that are to be repeated
+    places  see ``places_of``;  repeated  also those of finished runs that are to be repeated
     Raises ConfigError or DataError if a result is of other data than those that are there.
     """
     from ..experiment import refuse_other_data
 
-    found = [job.finished_result(places, again) for job in jobs]
+    found = [job.finished_result(places, repeated) for job in jobs]
     known = [(job.settings, one) for job, one in zip(jobs, found, strict=True) if job.settings and one]
     refuse_other_data([(settings, one) for settings, one in known if not settings.root.rerun])
     return found
@@ -213,8 +213,8 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress, 
             waiting = [job for job in left if job not in begun]
             if len(waiting) == len(batch):
                 return trouble  # it cannot start at all
-            again = [[job] for job in begun] if len(batch) > 1 else []
-            batches = ([waiting] if waiting else []) + batches + again
+            one_by_one = [[job] for job in begun] if len(batch) > 1 else []
+            batches = ([waiting] if waiting else []) + batches + one_by_one
             if batches:
                 say(f"{trouble}; continuing with {sum(map(len, batches))} runs")
         else:
@@ -251,7 +251,7 @@ def results() -> list[RunResult]:
 
 
 def _result(job: Job, places: Mapping[str, Path]) -> RunResult:
-    if (found := job.finished_result(places, again=True)) is not None:
+    if (found := job.finished_result(places, repeated=True)) is not None:
         return found
     directory = Path() if job.settings is None else job.settings.directory
     status, _, error = (_outcome(job, None) or "failed").partition(": ")
@@ -285,7 +285,7 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
     """None when the run is finished, else what happened, in one line."""
     if job.settings is None:
         return f"failed: {job.error}"
-    if job.finished_result(again=trouble is None) is not None:  # with trouble it may not have run again
+    if job.finished_result(repeated=trouble is None) is not None:  # with trouble it may not have run again
         return None
     if job.error and job.error.startswith("failed:"):  # refused: the summary there, if any, is an earlier one
         return job.error

@@ -280,7 +280,7 @@ class StagedSearch:
         return found
 
     def _results(self, jobs: list[Job]) -> list[RunResult | None]:
-        return pending.find_finished(jobs, pending.places_of(jobs), again=True)
+        return pending.find_finished(jobs, pending.places_of(jobs), repeated=True)
 
 
 def late_score(result: RunResult, metric: str) -> float:

@@ -27,7 +27,7 @@ def describe_best_trials(jobs: Sequence[Job], places: Mapping[str, Path]) -> str
             last[rest] = max(job, last.get(rest, job), key=lambda one: one.settings.root.seed if one.settings else 0)
             trials = values.setdefault(rest, {})
             of_trial = trials.setdefault(job.drawn, [])
-            result = job.finished_result(places, again=True)
+            result = job.finished_result(places, repeated=True)
             value = math.nan if result is None else result.value(job.settings.root.objective)
             if result is not None and not math.isnan(value):
                 of_trial.append((result.summary.get("code_digest", ""), value))

@@ -78,8 +78,8 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
             show(f"{result.summary['exit_status']}: {result.directory}")
             if result.ok:
                 return
-            again = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""
-            problem = f"{result.summary['error'] or result.summary['exit_status']}{again}"
+            remedy = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""
+            problem = f"{result.summary['error'] or result.summary['exit_status']}{remedy}"
         sys.tracebacklimit = 0  # Flower logs the traceback of what is raised here; the message says all
         raise BenchError(problem)
 

@@ -90,8 +90,8 @@ def coverage(page: Page) -> list[Part]:
     lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
-        again = f"; {AGAIN}" if reason == "unreadable" else ""
-        lines.append(f"- {len(group)} {reason}: {_join_first(names)}{again}")
+        remedy = f"; {AGAIN}" if reason == "unreadable" else ""
+        lines.append(f"- {len(group)} {reason}: {_join_first(names)}{remedy}")
     if len(placed.missing):
         lines.append(
             f"- {len(placed.missing)} missing: {_join_first([f'`{text}`' for text in placed.missing['overrides']])}"
