@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from asyncfl_bench import load_bank
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.reports import board, cli
+from asyncfl_bench.reports.bank_page import write_bank_page
 from asyncfl_bench.reports.pages import write
 from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page
@@ -95,6 +97,14 @@ def test_a_figure_of_two_profiles_drawn_again_is_the_committed_one(report, tmp_p
     report("ace", "ace/figure2", "--scale", "medium", "--beside", "published", "fair")
     for path in (RESULTS / "ace" / "figure2").glob("*.png"):
         assert (tmp_path / "ace" / "figure2" / path.name).read_bytes() == path.read_bytes()
+
+
+@only_in_check
+def test_figures_of_the_bank_drawn_again_are_the_committed_ones(tmp_path):
+    skip_other_versions()
+    write_bank_page(load_bank(), tmp_path)
+    for path in (RESULTS / "bank").glob("*.png"):
+        assert (tmp_path / path.name).read_bytes() == path.read_bytes()
 
 
 def test_the_board_has_the_verdicts_of_the_committed_pages():

@@ -196,11 +196,13 @@ def test_intervals_show_ties_as_a_band_and_open_comparisons_hollow():
 
 
 def test_intervals_of_values_need_no_zero_and_shade_every_second_group():
-    mean, known = np.array([95.0, 96.0, 94.0]), np.ones(3, bool)
-    panel = Forest("digits", ["a", "b", "c"], mean, mean - 1, mean + 1, known, groups=[1, 2, 3])
-    (axes,) = forest_panels([panel], style.styles(["a", "b", "c"]), "accuracy [%]", float("nan")).axes
-    assert axes.get_xlim() == pytest.approx((93.4, 96.6)) and [one.get_y() for one in axes.patches] == [-0.5, 1.5]
+    mean, known, names = np.array([95.0, 96.0, 94.0, 95.0, 10.0]), np.ones(5, bool), [*"rstuv"]
+    panel = Forest("digits", names, mean, mean - 1, mean + 1, known, groups=[1, 2, 3, 4, 4])
+    (axes,) = forest_panels([panel], style.styles(names), "accuracy [%]", float("nan")).axes
+    assert axes.get_xlim() == pytest.approx((92.92, 97.08)) and [one.get_y() for one in axes.patches] == [-0.5, 1.5]
     assert not [line for line in axes.lines if set(line.get_xdata()) == {0}]
+    arrows = [(mark.get_marker(), *mark.get_xydata()[0]) for mark in axes.lines if mark.get_marker() in ("<", ">")]
+    assert arrows == [("<", pytest.approx(92.92), 4)]  # v is far from the others
 
 
 def test_long_titles_of_interval_panels_do_not_touch():

@@ -134,7 +134,7 @@ def _first_parts(worlds: Sequence[World], notes: Sequence[str], frame: pd.DataFr
     if len(worlds) > 1:
         everywhere = set.intersection(*({*world.rules.index[world.rules["tier"] == 1]} for world in worlds))
         labels = names.ordered_series(map(names.algorithm_label, everywhere))
-        lines.append(f"- Tier 1 of all {len(worlds)} worlds: {', '.join(labels) or 'no rule'}.")
+        lines.append(f"- In tier 1 of every world: {', '.join(labels) or 'no rule'}.")
     parts: list[Part] = ["## Decided", "\n".join(lines)] if lines else []
     parts += ["## Missing", "\n".join(notes)] if notes else []
     seeds = frame.loc[frame["stage"] == "judged", "seed"].nunique()
@@ -177,7 +177,9 @@ def _forest(world: World) -> list[Picture]:
     looks = {text: known[label] for text, label in zip(of_tiers, labels, strict=True)}
     panel = Forest(world.title, of_tiers, mean, low, high, np.ones(len(rules), bool), groups=[*rules["tier"]])
     figure = forest_panels([panel] if labels else [], looks, "test accuracy [%]", math.nan)
-    alt = "Mean test accuracy of each rule with its 95 % interval over seeds; behind its name the tier, shaded in turn"
+    alt = (
+        "Mean test accuracy of each rule with its 95 % interval over seeds; behind a name the tier; arrow: off the axis"
+    )
     return draw_picture(f"forest_{world.title}", figure, alt)
 
 
