@@ -1,4 +1,4 @@
-"""What is refused before torch is imported: the module that brings it cannot be imported in these tests."""
+"""What is refused before torch is imported, which takes more than a second: it cannot be imported in these tests."""
 
 import sys
 import threading
@@ -8,14 +8,18 @@ import pytest
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
+from asyncfl_bench.data.datasets import Digits, DigitsConfig
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.experiment import preflight
+from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tracking import progress_bar
 
 
 @pytest.fixture(autouse=True)
 def no_torch(monkeypatch):
-    monkeypatch.setitem(sys.modules, "asyncfl_bench.experiment.build", None)
+    Digits(DigitsConfig()).load(None, Streams(0), 1)  # made once, by packages that look for torch
+    for name in ("torch", "asyncfl_bench.experiment.build"):
+        monkeypatch.setitem(sys.modules, name, None)
 
 
 @pytest.mark.parametrize(
