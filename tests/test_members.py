@@ -1,6 +1,8 @@
 """Runs that share a process leave the files that they leave alone, also if one fails, is stopped or is killed."""
 
+import copy
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -9,6 +11,8 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pandas as pd
 import pytest
@@ -18,7 +22,7 @@ from members_process import MEMBERS, settings_of_members
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.clients.company import Company
-from asyncfl_bench.errors import EXIT_INTERRUPTED, RunTooLarge
+from asyncfl_bench.errors import EXIT_INTERRUPTED, BenchError, RunTooLarge
 from asyncfl_bench.experiment import RunResult, build, execute
 from asyncfl_bench.files import read_yaml
 from asyncfl_bench.multirun import members, room
@@ -136,6 +140,18 @@ def test_ctrl_c_saves_the_runs_of_all_processes_and_runs_of_a_killed_one_are_res
     assert_same_runs(tmp_path, alone)
 
 
+def made_up_settings(seed):
+    return SimpleNamespace(root=SimpleNamespace(seed=seed, precision="fp32"), time_unit="seconds")
+
+
+def test_processes_that_are_killed_before_their_runs_are_an_error(monkeypatch):
+    context = MagicMock(Pipe=multiprocessing.Pipe)
+    monkeypatch.setattr(members.multiprocessing, "get_context", lambda method: context)
+    with pytest.raises(BenchError, match=r"^2 of 2 processes ended before their runs$"):
+        run_members([made_up_settings(seed) for seed in range(3)], 2, 2)
+    assert context.Process.call_count == 2
+
+
 def test_a_run_that_lacks_memory_beside_the_others_is_repeated_alone(monkeypatch, tmp_path):
     calls, gate = [], threading.Barrier(3)
 
@@ -151,7 +167,7 @@ def test_a_run_that_lacks_memory_beside_the_others_is_repeated_alone(monkeypatch
 
     monkeypatch.setattr(members, "execute", execute)
     monkeypatch.setattr(members, "closing_line", lambda result, unit: result.summary["error"])
-    settings = settings_of_members(tmp_path, 3)
+    settings = [made_up_settings(seed) for seed in range(3)]
     assert [answer["code"] for answer in run_members(settings, 3)] == [0, 0, 0]
     assert sorted(calls[:3]) == [0, 1, 2] and calls[3:] == [1, 2]
     calls.clear()
@@ -179,9 +195,12 @@ def test_a_plan_says_how_many_runs_a_gpu_has_room_for_and_builds_a_run_of_each_k
     built = []
     monkeypatch.setattr(room, "try_to_build", lambda one: (built.append(one), try_to_build(one))[1])
     monkeypatch.setattr(room.machine, "free_memory", lambda device: 2 * GIB)
-    jobs = [Job([], one) for one in settings_of_members(tmp_path, 3)]
+    settings = settings_of_members(tmp_path, 2)
+    settings.append(copy.deepcopy(settings[0]))
+    settings[2].choices["algorithm"] = "another"
+    jobs = [Job([], one) for one in settings]
     plan = str(preview_jobs(jobs, {}, launcher={"processes": None, "runs": None}))
     assert "at once: 1 process (limit: pending runs) of 3 runs (limit: pending runs); the largest run needs " in plan
-    assert [one.root.seed for one in built] == [0, 2]
-    typed = room.find_room({"processes": 2, "runs": 1}, [job.settings for job in jobs])
+    assert [one.root.seed for one in built] == [0, 0]
+    typed = room.find_room({"processes": 2, "runs": 1}, settings)
     assert typed.reason == "at once: 2 processes of 1 run"

@@ -8,11 +8,14 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import DupFd
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from ..clients.company import Company
@@ -28,7 +31,6 @@ from .run import closing_line
 
 _PRELOADED = ["torch", "asyncfl_bench.experiment.build"]  # once, for all processes
 _Member = tuple[int, Settings]  # its number in the multirun
-_TakePlace = Callable[[], int]  # gives each place in a list of members to one thread of one process
 
 
 @dataclass(frozen=True)
@@ -57,36 +59,44 @@ def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> 
     stop = Stop()
     with recording_signals(stop, ends_process=True):
         if processes == 1:
-            found = _run_groups(groups, [itertools.count().__next__ for _ in groups], runs, stop)
+            found = _run_groups(groups, [_Places(len(group)) for group in groups], runs, stop)
         for number, one in numbered:
             if found[number].is_too_large and len(numbered) > 1:
-                found |= _run_groups([[(number, one)]], [itertools.count().__next__], 1, stop)
+                found |= _run_groups([[(number, one)]], [_Places(1)], 1, stop)
     pending.state.stopped = bool(stop)
     results = [found[number] for number in range(len(settings))]
     return [{"code": one.code, "line": one.line, "postponed": one.is_postponed} for one in results]
 
 
-class _SharedCount:
-    """Gives 0, 1, 2 and so on, each to one of several processes."""
+class _Places:
+    """The places of a list in an open file. Each call takes the next one, in whatever thread or process; None: none."""
 
-    def __init__(self, context: Any):
-        self._next = context.Value("i", 0)
+    def __init__(self, count: int):
+        self._file = TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as this object)
+        self._file.write(array("I", range(count)).tobytes())
+        self._file.seek(0)
+        self._number = self._file.fileno()
 
-    def __call__(self) -> int:
-        with self._next.get_lock():
-            self._next.value += 1
-            return int(self._next.value) - 1
+    def __call__(self) -> int | None:
+        read = array("I", os.read(self._number, array("I").itemsize))
+        return read[0] if read else None
+
+    def __getstate__(self) -> Any:
+        return DupFd(self._number)  # the processes have one position in the file
+
+    def __setstate__(self, state: Any) -> None:
+        self._number = state.detach()
 
 
 def _run_processes(groups: list[list[_Member]], runs: int, processes: int) -> _Results:
     """Run members in processes. Those save their runs when they get SIGTERM, which the command sends at Ctrl-C."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
-    takers, packed, started = [_SharedCount(context) for _ in groups], pickle.dumps(groups), []
+    places, packed, started = [_Places(len(group)) for group in groups], pickle.dumps(groups), []
     with ignoring_terminal_signals():
         for _ in range(processes):
             ours, theirs = context.Pipe(duplex=False)
-            words = theirs, named_folders(), packed, takers, runs
+            words = theirs, named_folders(), packed, places, runs
             process = context.Process(target=_run_share, args=words, daemon=True)
             process.start()
             theirs.close()
@@ -104,7 +114,7 @@ def _run_processes(groups: list[list[_Member]], runs: int, processes: int) -> _R
     return found
 
 
-def _run_share(answers: Connection, folders: list[Path], packed: bytes, takers: list[_SharedCount], runs: int) -> None:
+def _run_share(answers: Connection, folders: list[Path], packed: bytes, places: list[_Places], runs: int) -> None:
     """Run members in this process until none is left, and send the results."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])  # the command passes them on as SIGTERM
     threading.Thread(target=_stop_with_parent, daemon=True).start()
@@ -112,7 +122,7 @@ def _run_share(answers: Connection, folders: list[Path], packed: bytes, takers: 
     allow_local_modules()
     stop = Stop()
     with recording_signals(stop, ends_process=True), suppress(BrokenPipeError):
-        answers.send(_run_groups(pickle.loads(packed), takers, runs, stop))
+        answers.send(_run_groups(pickle.loads(packed), places, runs, stop))
 
 
 def _stop_with_parent() -> None:
@@ -123,20 +133,20 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_groups(groups: list[list[_Member]], takers: Sequence[_TakePlace], runs: int, stop: Stop) -> _Results:
+def _run_groups(groups: list[list[_Member]], places: Sequence[_Places], runs: int, stop: Stop) -> _Results:
     """Run one group after another, the runs of each in company."""
     found: _Results = {}
-    for group, take in zip(groups, takers, strict=True):
-        _run_together(group, take, runs, stop, found)
+    for group, take_place in zip(groups, places, strict=True):
+        _run_together(group, take_place, runs, stop, found)
     return found
 
 
-def _run_together(members: list[_Member], take: _TakePlace, runs: int, stop: Stop, found: _Results) -> None:
+def _run_together(members: list[_Member], take_place: _Places, runs: int, stop: Stop, found: _Results) -> None:
     """Run members of one company. A member that has not started when a stop is requested is interrupted."""
     company = Company(ROWS)
 
     def run_next() -> None:
-        while (place := take()) < len(members):
+        while (place := take_place()) is not None:
             number, one = members[place]
             found[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, company)
 
