@@ -12,6 +12,7 @@ from ..errors import BenchError
 from ..experiment import machine
 from ..storage import describe_size
 from .probe import RunSize, try_to_build
+from .progress import count_runs
 
 CONTEXT = 2**30  # bytes of a process: CUDA's context and kernels, workspaces of cuBLAS and cuDNN
 SHARE = 0.9  # of the free memory: the estimate lacks fragments
@@ -42,7 +43,7 @@ def find_room(launcher: Mapping[str, Any], pending: Sequence[Settings]) -> Room:
     if len(pending) < 2 or (processes and runs):
         runs = min(runs or 1, len(pending))
         processes = min(processes or 1, -(-len(pending) // max(1, runs)))
-        return Room(processes, runs, f"at once: {_count(processes, 'process')} of {_count(runs, 'run')}")
+        return Room(processes, runs, f"at once: {_count_processes(processes)} of {count_runs(runs)}")
     device = machine.select_device("auto")
     free, sizes = machine.free_memory(device) or 0, _sizes_of(pending)
     room = choose_room(sizes, free, machine.usable_cores(), processes, runs)
@@ -72,7 +73,7 @@ def choose_room(
     return Room(
         several,
         each,
-        f"at once: {_count(several, 'process')} (limit: {limit}) of {_count(each, 'run')} (limit: {runs_limit}); the "
+        f"at once: {_count_processes(several)} (limit: {limit}) of {count_runs(each)} (limit: {runs_limit}); the "
         f"largest run needs {describe_size(needs[0])}, a process {describe_size(process)} besides; "
         f"{describe_size(usable)} of the GPU are used, {SHARE:.0%} of its free memory",
     )
@@ -106,5 +107,5 @@ def _kind_of(settings: Settings) -> object:
     return (*(settings.choices.get(group) for group in _KIND), *rest)
 
 
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}{'es' if noun.endswith('s') else 's'}"
+def _count_processes(count: int) -> str:
+    return f"{count} process{'es' * (count != 1)}"
