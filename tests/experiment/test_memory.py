@@ -11,7 +11,7 @@ from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.choices import options
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import build, machine, memory
+from asyncfl_bench.experiment import components, machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.models import activations
@@ -44,7 +44,7 @@ def test_the_opening_line_names_the_memory_of_the_model_vectors(words, floats):
     settings = compose([*words, *ONE_BY_ONE])
     built = build_run(settings)
     assert vectors_of(built) == MemoryNeeds(floats * D * 4)  # 7: model, at first, last logged, gradient, 3 uploads
-    assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in built.describe(settings)
+    assert f"model vectors up to {floats * D * 4 / 2**20:.0f} MiB" in built.describe()
     built.executor.close()
 
 
@@ -103,7 +103,7 @@ def test_what_lies_elsewhere_is_counted_there(place):
     built = build_run(settings)
     assert getattr(built.needs, place) == 100 * D
     where = {"host": "on the host", "disk": "on disk"}[place]
-    assert f", 1 of them {where}" in built.describe(settings)
+    assert f", 1 of them {where}" in built.describe()
     built.executor.close()
 
 
@@ -161,7 +161,7 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
     cache = ["algorithm=ca2fl", "algorithm.cache.precision=int8", "algorithm.cache.place=disk"]
     settings = compose(["scale=smoke", *cache, "delay=exponential", f"executor={executor}", "threads=2"])
     built = build_run(settings)
-    simulation, queue = build_dry_run(settings, built.task, built.executor.computer, Streams(0))
+    simulation, queue = build_dry_run(replace(built, streams=Streams(0)), built.executor.computer)
     simulation.run()
     built.simulation.run()
     assert built.executor.versions.peak_versions == queue.versions.peak_versions > 1
@@ -173,7 +173,7 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
 def test_a_rule_holds_as_many_vectors_as_it_declares(name, monkeypatch):
     """Counted in all tensors that the rule makes, and of a large model, whose versions a dry run counts."""
     monkeypatch.setattr(memory, "DRY_RUN_FROM", 0)  # bytes
-    rules, equip, block = [], build.equip, activations._HeldBytes()
+    rules, equip, block = [], components.equip, activations._HeldBytes()
 
     def counted(method):
         def call(*args):
@@ -190,7 +190,7 @@ def test_a_rule_holds_as_many_vectors_as_it_declares(name, monkeypatch):
         rules.append(rule)
         return rule
 
-    monkeypatch.setattr(build, "equip", equip_and_count)
+    monkeypatch.setattr(components, "equip", equip_and_count)
     settings = compose(["scale=smoke", f"algorithm={name}", "delay=exponential", "model.hidden=[16]"])
     built, rule, n = build_run(settings), rules[0], settings.root.n_clients
     assert built.simulation.counters.uploads == 0

@@ -205,7 +205,7 @@ def test_a_dry_run_meets_the_arrivals_of_the_run():
     words = ["delay=cell_link", "budget.uploads=12", "schedule=random_idle", "concurrency=3", "n_clients=10"]
     settings = compose([*words, "algorithm=fedbuff", "algorithm.buffer_size=4", "scale=smoke", "model=softmax"])
     built = build_run(settings)
-    dry, _ = build_dry_run(settings, built.task, built.executor.computer, Streams(settings.root.seed))
+    dry, _ = build_dry_run(replace(built, streams=Streams(settings.root.seed)), built.executor.computer)
     for simulation in (built.simulation, dry):
         simulation.run()
     assert dry.counters.virtual_time == built.simulation.counters.virtual_time > 0

@@ -1,5 +1,7 @@
 """A server that computes itself, and takes virtual time for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -71,7 +73,7 @@ def test_fedecho_pays_for_teachers_and_mini_batches_and_the_dry_run_knows():
     times = pd.read_parquet(paid.directory / "trace.parquet")["time"]
     settings = compose([*words, "server_seconds_per_sample=0.01"])
     built = build_run(settings)
-    simulation, _ = build_dry_run(settings, built.task, built.executor.computer, Streams(0))
+    simulation, _ = build_dry_run(replace(built, streams=Streams(0)), built.executor.computer)
     seen = []
     while simulation.step() is None:
         seen.append(simulation.counters.virtual_time)

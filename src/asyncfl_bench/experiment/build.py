@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,7 @@ from ..config.check import check_settings
 from ..config.places import named_folders, use_folders
 from ..errors import ConfigError, check, is_built_in
 from ..files import say
-from ..kernels.graphed import Graphs, capture_checked, graphs_or_none
-from ..kernels.native import NativeNetwork
+from ..kernels.graphed import capture_checked, graphs_or_none
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
@@ -36,8 +35,6 @@ from ..live.replies import Transport
 from ..live.server import LiveServer
 from ..live.uploads import RecordedConfig, StoredUploads
 from ..models.layers import Size
-from ..models.parts import Cut
-from ..models.task import Task
 from ..randomness import Streams
 from ..simulation.engine import Simulation
 from ..simulation.executor import Executor
@@ -46,8 +43,8 @@ from ..simulation.recorded import check_same_record
 from ..storage import Storage
 from . import machine, memory
 from .checkpoint import stored_device
-from .components import Components
-from .device import Device, choose_device
+from .components import Components, Foundation
+from .device import choose_device
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .same_data import data_files
 from .state_check import add_probe
@@ -56,43 +53,6 @@ from .tasks import build_cut, build_run_task, largest_batch, move_task
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics
-
-
-@dataclass(frozen=True)
-class Foundation:
-    """The task of a run, its device and its kind of executor: the other parts are built on these.
-
-    stop    what asks the run to stop
-    chosen  the device and why;  cores  CPU threads to use;  kind  of executor
-    cut     the two parts of the model, for a rule that needs them;  native  a compiled kernel;  graphs  captured ones
-    """
-
-    settings: Settings
-    streams: Streams
-    storage: Storage
-    stop: Stop
-    task: Task
-    chosen: Device
-    cores: int
-    kind: str
-    cut: Cut | None
-    native: NativeNetwork | None
-    graphs: Graphs | None
-
-    def build_rule(self) -> ServerRule:
-        """Build the rule without its distillation."""
-        rule = self.settings.parts["algorithm"].build()
-        return equip(rule, self.storage, self.streams, self.task.server, self.cut)
-
-    def build_whole_rule(self) -> ServerRule:
-        return self.settings.parts["distillation"].build().wrap_rule(self.build_rule(), self.streams)
-
-    def build_local(self) -> tuple[LocalTraining, Batches]:
-        """Return the local training and its mini-batches."""
-        client = self.settings.parts["client"]
-        local = client.build(client.config.upload)
-        local.stop = self.stop.received
-        return local, Batches(self.task.partition, client.config.batch_size, self.streams)
 
 
 def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Components:
@@ -104,43 +64,38 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     needs more memory than there is.
     """
     base = _lay_foundation(settings, clients)
-    task, streams = base.task, base.streams
     rule = _build_stoppable_rule(base)
     diagnostics = settings.parts["diagnostics"].build()
-    model_d = task.flat.initial_d()
+    model_d = base.task.flat.initial_d()
     executor: WorkQueue | SplitExecutor
     live = None
     if base.cut is not None:
         executor, vectors = _build_split_executor(base, rule)
     else:
         executor, vectors, live = _build_work_queue(base, rule, diagnostics, model_d)
-    simulation = _build_simulation(settings, rule, model_d, task, executor, streams, base.cut, live)
+    simulation = _build_simulation(base, rule, model_d, executor, live)
     availability = simulation.availability
     diagnostics.start(
         rule=rule,
         shadow=base.build_rule(),
         model_d=model_d,
-        task=task,
+        task=base.task,
         client=settings.parts["client"].config,
         has_left=lambda one, iteration: availability.has_left(one, iteration, simulation.counters.virtual_time),
     )
     observers = {name: part.build() for name, part in settings.observers.items()}
     simulation.observers += observers.values()
     return Components(
-        base.chosen,
-        base.cores,
-        task,
-        model_d,
-        rule,
-        executor,
-        base.kind,
-        vectors.needs(settings.root.n_clients),
-        simulation,
-        diagnostics,
-        base.stop,
-        observers,
-        data_files(settings),
-        live,
+        **vars(base),
+        model_d=model_d,
+        rule=rule,
+        executor=executor,
+        needs=vectors.needs(settings.root.n_clients),
+        simulation=simulation,
+        diagnostics=diagnostics,
+        observers=observers,
+        files=data_files(settings),
+        live=live,
     )
 
 
@@ -200,7 +155,7 @@ def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExec
     size = Size(task.flat.d, cut.d_client, cut.activation)
     most = int(task.clients.samples_n.max())
     vectors = memory.count_cut_vectors(settings, rule, size, most, len(task.flat.lengths))
-    workers = 0 if base.kind == "sequential" or base.cores == 1 else base.cores
+    workers = 0 if base.executor_kind == "sequential" or base.cores == 1 else base.cores
     step = task.step_bytes(largest_batch(settings, task)) * max(1, workers)
     vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
     memory.refuse_if_too_large(vectors, settings.root.n_clients, base.chosen.name, settings.directory)
@@ -220,7 +175,7 @@ def _build_work_queue(
     n, flat = settings.root.n_clients, task.flat
     local, batches = base.build_local()
     computer = _build_computer(base, local, batches, rule.needs.outputs)
-    vectors = _count_vectors(settings, task, rule, computer, diagnostics, base.streams)
+    vectors = _count_vectors(base, rule, computer, diagnostics)
     parts = computer.activations(largest_batch(settings, task)), task.evaluation_bytes()
     # graphs keep their memory, and other threads compute while the main one evaluates
     together = sum(parts) if device != "cpu" or computer.ahead else max(parts)
@@ -232,7 +187,7 @@ def _build_work_queue(
     )
     shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
     memory.refuse_if_disk_too_small(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
-    live = _build_live(settings, task, computer, memories, shape_uc, base.stop.received)
+    live = _build_live(base, computer, memories, shape_uc)
     source: Computer = computer
     if isinstance(kept := settings.parts["live"].config, RecordedConfig):
         allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
@@ -248,13 +203,13 @@ def _build_computer(base: Foundation, local: LocalTraining, batches: Batches, re
     settings, task, graphs = base.settings, base.task, base.graphs
     client = settings.parts["client"].config
     return make_computer(
-        base.kind,
+        base.executor_kind,
         task,
         local,
         batches,
         base.streams,
         cores=base.cores,
-        network=graphed_network(task, graphs, client.batch_size) if base.kind == "graph" else base.native,
+        network=graphed_network(task, graphs, client.batch_size) if base.executor_kind == "graph" else base.native,
         capture=None if graphs is None else partial(capture_checked, graphs),
         augment=client.augment,
         statistics_rate=settings.parts["model"].config.statistics_rate,
@@ -263,18 +218,13 @@ def _build_computer(base: Foundation, local: LocalTraining, batches: Batches, re
 
 
 def _build_live(
-    settings: Settings,
-    task: Task,
-    computer: SequentialComputer,
-    memories: ClientVectors | None,
-    shape_uc: tuple[int, int] | None,
-    stop: list[int],
+    base: Foundation, computer: SequentialComputer, memories: ClientVectors | None, shape_uc: tuple[int, int] | None
 ) -> LiveServer | None:
-    """Build what serves real clients, which are not started yet; None in a simulation. shape_uc: of outputs"""
+    """Build the server of real clients, which are not started yet; None in a simulation. shape_uc: of outputs"""
+    settings, flat = base.settings, base.task.flat
     config = settings.parts["live"].config
     if not config.takes_place:
         return None
-    flat = task.flat
     if flat.has_statistics:
         allowed = f"one without batch normalisation with live={settings.choices.get('live')}"
         raise ConfigError("model", settings.choices.get("model"), f"must be {allowed}")
@@ -292,7 +242,7 @@ def _build_live(
         transport = FlowerTransport(config, current_grid(), run, **options)
     else:
         transport = LocalProcesses(config, Compute(build_computer, tree, named_folders(), config.nap), **options)
-    return LiveServer(settings, transport, computer, memories, d=flat.d, shape_uc=shape_uc, stop=stop)
+    return LiveServer(settings, transport, computer, memories, d=flat.d, shape_uc=shape_uc, stop=base.stop.received)
 
 
 def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] | None = None) -> SequentialComputer:
@@ -307,14 +257,10 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
 
 
 def _count_vectors(
-    settings: Settings,
-    task: Task,
-    rule: ServerRule,
-    computer: SequentialComputer,
-    diagnostics: Diagnostics,
-    streams: Streams,
+    base: Foundation, rule: ServerRule, computer: SequentialComputer, diagnostics: Diagnostics
 ) -> memory.Vectors:
     """Count the model vectors that the run will hold."""
+    settings, task = base.settings, base.task
     flat, concurrency, n = task.flat, settings.root.concurrency, settings.root.n_clients
     assert concurrency is not None
     one_step = settings.parts["client"].config.workload.one_step and not rule.needs.chooses_k  # else K may grow
@@ -334,33 +280,26 @@ def _count_vectors(
     least = replace(guess, versions=1, uploads=1)
     if memory.is_too_large(least.needs(n), str(task.device), settings.directory):
         return guess
-    versions, uploads = peak_vectors(*build_dry_run(settings, task, computer, streams), n, concurrency)
+    versions, uploads = peak_vectors(*build_dry_run(base, computer), n, concurrency)
     return replace(guess, versions=versions, uploads=uploads)
 
 
-def build_dry_run(
-    settings: Settings, task: Task, computer: SequentialComputer, streams: Streams
-) -> tuple[Simulation, WorkQueue]:
+def build_dry_run(base: Foundation, computer: SequentialComputer) -> tuple[Simulation, WorkQueue]:
     """Build the simulation with a model of one parameter. Returns (simulation, executor)."""
-    server = None if task.server is None else NullServer(task.server.samples)
+    settings, streams, samples = base.settings, base.streams, base.task.server
+    server = None if samples is None else NullServer(samples.samples)
     rule = equip(settings.parts["algorithm"].build(), Storage(rounding=streams.cache), streams, server)
     rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     variates = NullVariates() if rule.needs.keeps == "variate" else None
     queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)
-    return _build_simulation(settings, rule, torch.zeros(1), task, queue, streams), queue
+    return _build_simulation(base, rule, torch.zeros(1), queue), queue
 
 
 def _build_simulation(
-    settings: Settings,
-    rule: ServerRule,
-    model_d: torch.Tensor,
-    task: Task,
-    executor: Executor,
-    streams: Streams,
-    cut: Cut | None = None,
-    live: LiveServer | None = None,
+    base: Foundation, rule: ServerRule, model_d: torch.Tensor, executor: Executor, live: LiveServer | None = None
 ) -> Simulation:
     """Build the simulation from the run's clock, delays, availability, schedule and budget."""
+    settings, task = base.settings, base.task
     root, parts = settings.root, settings.parts
     assert root.concurrency is not None
     client, delay, availability = parts["client"].config, parts["delay"].build(), parts["availability"].build()
@@ -382,8 +321,8 @@ def _build_simulation(
         tick_rounding=root.tick_rounding,
         concurrency=root.concurrency,
         budget=settings.budget,
-        streams=streams,
-        footprint=task.footprint if cut is None else cut.footprint,
+        streams=base.streams,
+        footprint=(base.cut or task).footprint,
         server_rate=root.server_seconds_per_sample,
         timeline=timeline,
     )

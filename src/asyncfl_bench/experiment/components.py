@@ -5,20 +5,26 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from ..algorithms.base import ServerRule, equip
+from ..clients.batches import Batches
 from ..config.settings import DEFAULT_STEPS
 from ..errors import list_some
-from ..storage import bytes_of
+from ..storage import Storage, bytes_of
 
 if TYPE_CHECKING:
     import torch
 
-    from ..algorithms.base import ServerRule
+    from ..clients.local import LocalTraining
     from ..clients.queue import WorkQueue
     from ..clients.split_work import SplitExecutor
     from ..config import Settings
     from ..diagnostics.base import Diagnostics
+    from ..kernels.graphed import Graphs
+    from ..kernels.native import NativeNetwork
     from ..live.server import LiveServer
+    from ..models.parts import Cut
     from ..models.task import Task
+    from ..randomness import Streams
     from ..simulation.engine import Simulation
     from ..simulation.observer import Observer
     from . import memory
@@ -27,29 +33,59 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Components:
-    """The parts of one run.
+class Foundation:
+    """The task of a run, its device and its kind of executor: the other parts are built on these.
 
-    chosen    the device and why;  cores  CPU threads to use
-    model_d   (d,) global model, moved in place by the rule
-    needs     estimated bytes of the model vectors
-    stop      what asks the run to stop; local work looks at it between mini-batches
-    observers  of the group ``observers``, by the name of the choice
-    files     SHA-256 of the files of the data directory that were read, by group
-    live      what serves real clients; None in a simulation
+    stop    what asks the run to stop
+    chosen  the device and why;  cores  CPU threads to use;  executor_kind  as of ``clients.choosing``
+    cut     the two parts of the model, for a rule that needs them;  native  a compiled kernel;  graphs  captured ones
     """
 
+    settings: Settings
+    streams: Streams
+    storage: Storage
+    stop: Stop
+    task: Task
     chosen: Device
     cores: int
-    task: Task
+    executor_kind: str
+    cut: Cut | None
+    native: NativeNetwork | None
+    graphs: Graphs | None
+
+    def build_rule(self) -> ServerRule:
+        """Build the rule without its distillation."""
+        rule = self.settings.parts["algorithm"].build()
+        return equip(rule, self.storage, self.streams, self.task.server, self.cut)
+
+    def build_whole_rule(self) -> ServerRule:
+        return self.settings.parts["distillation"].build().wrap_rule(self.build_rule(), self.streams)
+
+    def build_local(self) -> tuple[LocalTraining, Batches]:
+        """Return the local training and its mini-batches."""
+        client = self.settings.parts["client"]
+        local = client.build(client.config.upload)
+        local.stop = self.stop.received
+        return local, Batches(self.task.partition, client.config.batch_size, self.streams)
+
+
+@dataclass
+class Components(Foundation):
+    """The parts of one run.
+
+    model_d    (d,) global model, moved in place by the rule
+    needs      estimated bytes of the model vectors
+    observers  of the group ``observers``, by the name of the choice
+    files      SHA-256 of the files of the data directory that were read, by group
+    live       what serves real clients; None in a simulation
+    """
+
     model_d: torch.Tensor
     rule: ServerRule
     executor: WorkQueue | SplitExecutor
-    executor_kind: str
     needs: memory.MemoryNeeds
     simulation: Simulation
     diagnostics: Diagnostics
-    stop: Stop
     observers: dict[str, Observer]
     files: dict[str, str]
     live: LiveServer | None = None
@@ -78,8 +114,9 @@ class Components:
         clients = 0 if memories is None else bytes_of(memories.state_dict())
         return {"server": bytes_of(self.rule.state_dict()), "clients": clients}
 
-    def describe(self, settings: Settings) -> str:
-        """What this run is and what it will cost, in one line."""
+    def describe(self) -> str:
+        """Return what this run is and what it will cost, in one line."""
+        settings = self.settings
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
         threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
         away = {"on the host": self.needs.host, "on disk": self.needs.disk}
@@ -89,18 +126,18 @@ class Components:
         choice = settings.choices.get
         steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
         return (
-            f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data(settings)}, {choice('model')} of "
+            f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data()}, {choice('model')} of "
             f"{self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads} ({self.chosen.reason}), "
             f"{self.executor_kind}, "
             f"model vectors up to {self.needs.vectors / 2**20:.0f} MiB{elsewhere}{activations}{steps}"
         )
 
-    def _describe_data(self, settings: Settings) -> str:
+    def _describe_data(self) -> str:
         """Return the numbers of samples, classes and clients, and which of them are without samples or left out."""
         facts, empty, own = self.task.describe(), list(map(str, self.task.untrained)), self.task.left_out_clients
         without = f" ({len(empty)} without training samples: {list_some(empty)})" if empty else ""
-        chosen = settings.choices.get("heterogeneity")
+        chosen = self.settings.choices.get("heterogeneity")
         split = f" (the {own} of the data are left out by heterogeneity={chosen})" if own else ""
         samples = f"{facts['train_samples']} samples of {facts['classes']} classes{without}"
-        return f"{samples}, {settings.root.n_clients} clients{split}"
+        return f"{samples}, {self.settings.root.n_clients} clients{split}"

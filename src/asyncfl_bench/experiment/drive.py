@@ -63,7 +63,7 @@ class Run:
         if settings.root.progress and alone:  # of several runs each has one line, when it has ended
             used = self.components.simulation.counters
             resumes = f"resumes after {used.iteration} server iterations and {used.uploads} uploads" if resumed else ""
-            say("; ".join(filter(None, (self.components.describe(settings), resumes, self.tracker.describe()))))
+            say("; ".join(filter(None, (self.components.describe(), resumes, self.tracker.describe()))))
         with self.stopwatch.pausing():
             self.tracker.start(RunFacts(settings.tree, *names, directory.path, group))
         if settings.root.progress:
