@@ -4,8 +4,8 @@ A claim is a sentence with its place, and a comparison that decides it. Every co
 number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
 is what the paper says. Repeated intervals over seeds decide (docs/reference/statistics.md, rule 4):
 
-holds         every contrast's interval excludes the contrary
-fails         some contrast's interval excludes the claim, Holm over the claim's contrasts
+holds         every contrast's interval is on the claimed side of zero
+fails         some contrast's interval is on the other side, Holm over the claim's contrasts
 tie           some contrast of a claim of superiority is inside the margin, Holm over the claim's contrasts
 inconclusive  none of these, with the reason
 not run       no run of it, or no sweep yet;   blocked   cannot be run here, with the reason

@@ -27,9 +27,11 @@ BOARD_TITLES = dict(
 )
 _LEGEND = """\
 A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
-that decides, more than zero (a ratio: more than one) as claimed, with its repeated interval over seeds.
+that decides. It is above zero if the runs agree with the claim; a ratio is above one. Brackets have its repeated \
+interval over seeds.
 
-- **holds**: every interval of the claim excludes the contrary. **fails**: one comparison is contrary, by Holm's method.
+- **holds**: every interval of the claim is on the claimed side of zero. **fails**: one interval is on the other side, \
+by Holm's method.
 - **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.
 - **(indication)**: fewer than 5 seeds, seeds run before the comparison was declared, or another verdict by the last \
 value.

@@ -36,7 +36,7 @@ with its interval over seeds. The measure `late` is the mean over the last fifth
 value. Claims of the abstract come first."""
 _RULES = """\
 - Every claim is a set of comparisons, each one number a seed. Looks at 3, 5, 8, 12 and 20 seeds share a level of 5 %.
-- A claim holds if every interval excludes the contrary, and fails if one comparison is contrary after Holm's \
+- A claim holds if every interval is on the claimed side of zero, and fails if one is on the other side after Holm's \
 correction. It is a tie if an interval is inside the margin.
 - Fewer than 5 seeds, or seeds that were run before the comparison was declared, give only an indication. \
 All rules: {link}."""
