@@ -45,10 +45,12 @@ def find_decisions(differences: np.ndarray, levels: Mapping[int, float] = LEVELS
 
 def share_decided(
     effect: float, generator: np.random.Generator, levels: Mapping[int, float] = LEVELS, samples: int = SAMPLES
-) -> tuple[float, float]:
-    """Return the share of samples that are decided and the mean number of seeds used."""
-    signs, used = find_decisions(generator.standard_normal((samples, MOST)) + effect, levels)
-    return float((signs != 0).mean()), float(used.mean())
+) -> tuple[float, float, float]:
+    """Return the share of samples that are decided, the mean number of seeds used and the mean estimate of them."""
+    differences = generator.standard_normal((samples, MOST)) + effect
+    signs, used = find_decisions(differences, levels)
+    estimates = differences.cumsum(-1)[np.arange(samples), used - 1] / used
+    return float((signs != 0).mean()), float(used.mean()), float(estimates.mean())
 
 
 def collapse_error(generator: np.random.Generator, samples: int = SAMPLES) -> float:
@@ -69,8 +71,8 @@ def main() -> None:
     for seeds, level in LEVELS.items():
         print(f"{seeds} seeds: level {level}, critical t {special.stdtrit(seeds - 1, 1 - level / 2):.2f}")
     for effect in EFFECTS:
-        share, used = share_decided(effect, generator)
-        print(f"effect {effect}: decided {share:.3f}, seeds {used:.1f}")
+        share, used, estimate = share_decided(effect, generator)
+        print(f"effect {effect}: decided {share:.3f}, seeds {used:.1f}, estimate {abs(estimate):.2f}")
     print(f"five looks at p < 0.05 each: {share_decided(0, generator, UNCORRECTED)[0]:.3f}")
     print(f"Holm over {PAIRS[0]} and {PAIRS[1]} pairs:", *(f"{family_error(pairs, generator):.3f}" for pairs in PAIRS))
     print(f"collapses by {DEPTH} in {COLLAPSE:.0%} of the seeds, mean zero: above in {collapse_error(generator):.2f}")

@@ -45,12 +45,14 @@ def test_the_levels_are_spent_once_and_their_critical_t_are_those_of_the_page():
         assert round(stats.t.isf(float(level) / 2, int(seeds) - 1), 2) == float(critical)
 
 
-def test_the_first_decision_and_its_interval_are_kept():
-    first = [2.0, 2.2, 2.1]
-    contrary = [*first, -9.0, -9.0, -9.0, -9.0, -9.0]
-    found = decide(contrary)
-    assert (found.verdict, found.n, found.total, found.mean) == ("larger", 3, 8, pytest.approx(2.1))
-    assert (found.low, found.high) == (decide(first).low, decide(first).high)
+@pytest.mark.parametrize(("seeds", "look"), [(8, 8), (9, 8)])  # between looks the level of the last one reached
+def test_the_first_decision_is_kept_while_estimate_and_interval_are_those_of_all_seeds(seeds, look):
+    values = [2.0, 2.2, 2.1, *(seeds - 3) * [-9.0]]
+    found = decide(values)
+    assert (found.verdict, found.n, found.total, found.mean) == ("larger", 3, seeds, pytest.approx(np.mean(values)))
+    interval = stats.ttest_1samp(values, 0).confidence_interval(1 - LEVELS[look])
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    assert found.low < 0 < found.high  # although it is decided
 
 
 def test_the_repeated_p_is_the_smallest_of_the_looks():
@@ -67,7 +69,7 @@ def test_between_looks_the_largest_look_that_was_reached_decides_on_the_lowest_s
     values = pd.Series([5.0, 5.0, 0.1, -0.1, 0.2, 0.0], index=[9, 8, 0, 1, 2, 3])  # 6 seeds: look 2
     found = decide_by_looks(values)
     assert (found.n, found.total, found.verdict) == (5, 6, "open")
-    assert found.mean == pytest.approx((0.1 - 0.1 + 0.2 + 0.0 + 5.0) / 5)
+    assert found.p == decide_by_looks(values.drop(9)).p
     assert decide_by_looks(pd.concat([values, pd.Series([math.nan], index=[4])])).n == 5
 
 
@@ -187,18 +189,20 @@ def page_section(title: str) -> str:
     return text[text.index(title) :].partition("\n**3.")[0]
 
 
-def power_table() -> list[tuple[float, float, float]]:
-    rows = re.findall(r"^\| ([\d.]+) \| (\d\.\d+) \| ([\d.]+) \|$", page_section("`python scripts/looks.py`"), re.M)
-    return [(float(effect), float(share), float(used)) for effect, share, used in rows]
+def power_table() -> list[tuple[float, float, float, float]]:
+    number = r" ([\d.]+) \|"
+    rows = re.findall(rf"^\|{4 * number}$", page_section("`python scripts/looks.py`"), re.M)
+    return [(float(effect), float(share), float(used), float(mean)) for effect, share, used, mean in rows]
 
 
 def test_the_power_printed_on_the_page_is_that_of_the_looks():
     generator = np.random.default_rng(6)
-    assert [effect for effect, _, _ in power_table()] == list(SIMULATE["EFFECTS"])
-    for effect, share, used in power_table():
+    assert [effect for effect, *_ in power_table()] == list(SIMULATE["EFFECTS"])
+    for effect, share, used, mean in power_table():
         found = SIMULATE["share_decided"](effect, generator, samples=10_000)
         assert found[0] == pytest.approx(share, abs=three_errors(0.3, 10_000))
         assert found[1] == pytest.approx(used, abs=0.25)
+        assert found[2] == pytest.approx(mean, abs=0.02)
 
 
 def test_looks_are_no_guard_against_a_method_that_collapses_as_the_page_says():
@@ -211,7 +215,7 @@ def test_looks_are_no_guard_against_a_method_that_collapses_as_the_page_says():
 def test_the_page_prints_what_the_script_prints(capsys):
     SIMULATE["main"]()
     printed = capsys.readouterr().out
-    rows = re.findall(r"effect ([\d.]+): decided ([\d.]+), seeds ([\d.]+)", printed)
+    rows = re.findall(r"effect ([\d.]+): decided ([\d.]+), seeds ([\d.]+), estimate ([\d.]+)", printed)
     assert [tuple(map(float, row)) for row in rows] == power_table()
     uncorrected = float(re.search(r"five looks at p < 0.05 each: ([\d.]+)", printed)[1])
     collapses = float(re.search(r"mean zero: above in ([\d.]+)", printed)[1])

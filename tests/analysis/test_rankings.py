@@ -27,6 +27,15 @@ def test_a_pair_has_the_better_method_first_and_its_interval_above_zero():
     assert pair["difference"] == 10 and 0 < pair["low"] < 10 < pair["high"]
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_pair_that_an_early_look_decided_keeps_its_order_when_later_seeds_reverse_the_mean(sign):
+    contrast = Contrast("", by_seed=sign * pd.Series([2.0, 2.2, 2.1, *5 * [-9.0]]))
+    row = pd.DataFrame([("cell", "a", "b", contrast)], columns=["cell", "first", "second", "contrast"])
+    (pair,) = pair_table(row).to_dict("records")
+    assert (pair["better"], pair["other"]) == (("a", "b") if sign == 1 else ("b", "a"))
+    assert (pair["word"], pair["difference"], pair["seeds"], pair["total"]) == ("better", pytest.approx(-4.8375), 3, 8)
+
+
 def test_the_best_method_is_better_than_every_rival_after_holm():
     values = {"a": [70.0, 70.1, 70.2, 70.1], "b": [60.0, 60.2, 60.1, 60.2], "c": [50.0, 50.1, 50.1, 50.3]}
     (best,) = best_methods(pair_table(compared(values))).to_dict("records")

@@ -129,7 +129,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     assert (row().scale, row().verdict.verdict) == ("medium", "holds")
     assert row().sentence.endswith(". Scale full, no verdict: ACE - FedBuff: -12.75 points, 1 seed")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
-    assert (row().scale, row().seeds) == ("full", "3 of 5")
+    assert (row().scale, row().seeds) == ("full", "5, judged at 3")
 
 
 def test_construction_and_questions_have_their_own_short_tables(results):

@@ -260,6 +260,17 @@ def disagreements(contrasts: pd.DataFrame, pairs: pd.DataFrame) -> tuple[list[st
     return found, count
 
 
+def test_the_page_of_figure_2_prints_the_differences_of_its_own_table():
+    """All runs of a cell have the same budget there. Elsewhere a pair may have its own."""
+    folder = Path(__file__).parents[2] / "results/ace/figure2/published-medium"
+    values, pairs = (pd.read_csv(folder / name) for name in ("values.csv", "pairs.csv"))
+    cells = "α = " + values["heterogeneity.alpha"].map(str) + ", β = " + values["delay"].str.removeprefix("exp_beta")
+    mean, all_seeds = values.set_index([cells, "series"])["mean"], pairs[pairs["total"] == values["seeds"].max()]
+    for pair in all_seeds.itertuples():
+        assert pair.difference == pytest.approx(mean[pair.cell, pair.better] - mean[pair.cell, pair.other])
+    assert len(all_seeds) == 32 and (all_seeds["seeds"] < 12).sum() > 20
+
+
 def test_no_committed_page_calls_a_pair_otherwise_than_its_claims():
     for path in sorted((Path(__file__).parents[2] / "results").glob("*/*/*/contrasts.csv")):
         primary = SPECS["/".join(path.parts[-4:-2])].primary

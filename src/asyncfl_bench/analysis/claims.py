@@ -27,6 +27,7 @@ import yaml
 from ..config.places import paper_folders
 from ..errors import BenchError
 from ..files import read_json
+from .looks import describe_seeds
 from .measured import LOG_RATIO, MEASURES
 from .plain import build_plain
 
@@ -87,7 +88,7 @@ class Verdict:
     high: float = math.nan
     p: float = math.nan  # repeated, of "it is zero" (of "it is at the margin" for what is claimed to be equal)
     seeds: int = 0  # of the look that decides
-    total: int = 0  # seeds that are there
+    total: int = 0  # of the difference and its interval
     unit: str = ""
     contrasts: int = 0
     agree: int = 0  # contrasts whose interval excludes the contrary
@@ -140,13 +141,12 @@ class Verdict:
     @property
     def measured_text(self) -> str:
         """Return the tally, the deciding contrast and its numbers: ``ACE - vanilla ASGD, α = 0.1: +1.56 points
-        [-0.87, +3.98], p 0.15, 5 seeds``."""
+        [-0.87, +3.98], p 0.15, 8 seeds, judged at 5``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return "; ".join(filter(None, (self.tally, self.contrast)))
         p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
-        number = f"{self.seeds} of {self.total}" if self.total > self.seeds else str(self.seeds)
-        seeds = f", {number} seed{'s' * (self.total != 1)}" + ", by the last value" * (self.yardstick == "last")
-        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}{seeds}")))
+        seeds = describe_seeds(self.seeds, self.total, "seed") + ", by the last value" * (self.yardstick == "last")
+        return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}, {seeds}")))
 
 
 @dataclass(frozen=True)

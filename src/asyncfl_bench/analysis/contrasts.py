@@ -82,7 +82,7 @@ class Contrast:
 
     @cached_property
     def interval(self) -> Interval:
-        """The first decision of the looks, see ``decide_by_looks``; of a counted number its mean alone."""
+        """All seeds with the first decision of the looks, see ``decide_by_looks``; of a counted number its mean."""
         known_s = self.by_seed.dropna()
         if self.counted:
             mean = float(known_s.mean()) if len(known_s) else math.nan
@@ -105,9 +105,9 @@ class Contrast:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What a table says of it; last: the difference by the last value, of the seeds of the look."""
+        """What a table says of it; seeds: of the look that decided; last: the difference by the last value."""
         found = self.interval
-        last = self.last_by_seed[self.last_by_seed.index.isin(self.by_seed.dropna().sort_index().index[: found.n])]
+        last = self.last_by_seed[self.last_by_seed.index.isin(self.by_seed.dropna().index)]
         return {
             "difference": found.mean,
             "low": found.low,
@@ -125,7 +125,7 @@ class Contrast:
 
     @property
     def is_within_margin(self) -> bool:
-        """Return True if a difference that is decided is smaller than the margin of a tie."""
+        """Return True if a difference is smaller than the margin of a tie."""
         return self.question == "difference" and self.margin is not None and self.interval.high <= self.margin
 
     @property
@@ -141,7 +141,7 @@ class Contrast:
     def needed_seeds(self) -> int | None:
         """Return about how many seeds decide it; None for more than 200, and before the first look."""
         found = self.interval
-        deviation = math.sqrt(found.n) * found.error
+        deviation = math.sqrt(found.total) * found.error
         return seeds_needed(found.mean, deviation, self.margin, self.question)
 
     @property

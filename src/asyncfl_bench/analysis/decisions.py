@@ -161,7 +161,7 @@ def judge_pairs(measured: RunMeasures | None, planned: MatchedRuns, decision: De
 
 
 def pair_table(contrasts: Sequence[Contrast]) -> pd.DataFrame:
-    """Return the table of pairs: pair, cell, difference, interval, verdict, look and seeds of the look."""
+    """Return the table of pairs: pair, cell, difference, interval, verdict, look that gave it, and all seeds."""
     looks = {seeds: number for number, seeds in enumerate(LEVELS, start=1)}
     rows = []
     for one in contrasts:
@@ -169,7 +169,7 @@ def pair_table(contrasts: Sequence[Contrast]) -> pd.DataFrame:
         interval = f"[{found.low:+.2f}, {found.high:+.2f}]" if known else "-"
         difference = "-" if math.isnan(found.mean) else f"{found.mean:+.2f}"
         verdict = _pair_word(one) if one.side != "open" else f"open: {one.reason}"
-        rows.append((one.name, one.cell or "-", difference, interval, verdict, looks.get(found.n, "-"), found.n))
+        rows.append((one.name, one.cell or "-", difference, interval, verdict, looks.get(found.n, "-"), found.total))
     return pd.DataFrame(rows, columns=["pair", "cell", "difference", "interval", "verdict", "look", "seeds"])
 
 

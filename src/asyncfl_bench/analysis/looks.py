@@ -34,7 +34,7 @@ def decide_by_looks(
     resolution: float = 0.0,
     extra_error: float = 0.0,
 ) -> Interval:
-    """Return the first decision about the mean of one number a seed, or the state at the last look reached.
+    """Return the estimate and interval of all seeds, with the first decision or the state at the last look reached.
 
     by_seed   a number a seed, indexed by the seed; NaN is left out
     margin    of a tie, or of an equivalence [unit of the numbers]; None: no tie is possible
@@ -42,14 +42,15 @@ def decide_by_looks(
     levels    level of each look by its number of seeds; None: all seeds are one look at 5 %
     The words are ``larger``, ``smaller``, ``tie``, ``open`` and ``unknown`` (fewer than three seeds). p and p_tie are
     repeated p-values over all looks reached: p of "it is zero" (of an equivalence: of "it is at the margin"), p_tie of
-    "it is at the margin or beyond". seeds of the interval are those of the look; ``total`` counts all seeds.
+    "it is at the margin or beyond". The interval is the repeated one: it has the level of the last look reached. ``n``
+    counts the seeds of the look that gave the word, ``total`` all seeds.
     """
     known_s = by_seed.dropna().sort_index()
     total = len(known_s)
     reached = {total: ALPHA} if levels is None else {n: level for n, level in levels.items() if n <= total}
     if total < MIN_SEEDS:
         return replace(paired_interval(known_s, resolution, extra_error, margin=margin), total=total)
-    first, p, p_tie = None, 1.0, 1.0
+    first, p, p_tie, level = None, 1.0, 1.0, ALPHA
     for seeds, level in reached.items():
         found = paired_interval(known_s.iloc[:seeds], resolution, extra_error, level, margin)
         tested = found.p
@@ -61,7 +62,15 @@ def decide_by_looks(
         if first is None or first.verdict == "open":
             first = found
     assert first is not None
-    return replace(first, p=p, p_tie=p_tie if margin is not None else math.nan, total=total)
+    shown = paired_interval(known_s, resolution, extra_error, level, margin)
+    p_tie = p_tie if margin is not None else math.nan
+    return replace(shown, p=p, p_tie=p_tie, n=first.n, verdict=first.verdict)
+
+
+def describe_seeds(look: int, total: int, noun: str = "") -> str:
+    """Return ``12 seeds, judged at 3``: all seeds, and those of the look that gave the verdict if they are fewer."""
+    counted = f"{total} {noun}{'s' * (total != 1)}" if noun else str(total)
+    return f"{counted}, judged at {look}" if look < total else counted
 
 
 def _equivalence_word(found: Interval, margin: float | None) -> str:

@@ -14,15 +14,15 @@ BEST_COLUMNS = ["cell", "best", "next", "difference", "low", "high", "p_holm", "
 
 
 def pair_table(compared: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a pair of ``compare_pairs``, with the method of the higher mean first.
+    """Return a row a pair of ``compare_pairs``, with the better method first, or the higher mean if none is decided.
 
     Columns cell, better, other, word (``better``, ``tie`` or ``inconclusive``), those of ``Contrast.numbers`` and
-    p_holm (over all pairs of the cell). The difference is better minus other, above zero also of times.
+    p_holm (over all pairs of the cell). The difference is better minus other, also of times.
     """
     rows = []
     for cell, first, second, contrast in compared.itertuples(index=False):
         one, other, found, word = first, second, contrast.numbers, _WORDS[contrast.side]
-        if found["difference"] < 0:
+        if word == "worse" or (word != "better" and found["difference"] < 0):
             one, other, word = second, first, {"worse": "better"}.get(word, word)
             found |= {"difference": -found["difference"], "last": -found["last"]}
             found |= {"low": -found["high"], "high": -found["low"]}
@@ -83,5 +83,5 @@ def _best_of_cell(cell: str, pairs: pd.DataFrame) -> tuple:
 def _seeds_after_holm(pair: pd.Series, tests: int) -> str:
     """Return how many seeds decide a pair among all pairs of its cell."""
     margin = None if pair["word"] == "better" or math.isnan(pair["margin"]) else pair["margin"]
-    needed = seeds_needed(pair["difference"], pair["error"] * math.sqrt(pair["seeds"]), margin, tests=tests)
+    needed = seeds_needed(pair["difference"], pair["error"] * math.sqrt(pair["total"]), margin, tests=tests)
     return f"needs {f'about {needed}' if needed else 'more than 200'} seeds, by Holm's method"

@@ -26,12 +26,12 @@ Floats = Sequence[float] | np.ndarray | pd.Series
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds with its interval, the two-sided p of "it is zero" and the number of seeds.
+    """A mean over seeds with its interval, and a verdict with the two-sided p of "it is zero".
 
     verdict   larger | smaller | tie (the interval is inside a margin) | open | unknown (fewer than three seeds)
     p_tie     of "it is at the margin or beyond", doubled, so that it is below the level if the interval is inside
     error     standard error of the mean
-    total     seeds that are there, of which the interval may use the first n
+    total     seeds of the mean and the interval; n: the first of them, which gave the verdict
     """
 
     mean: float

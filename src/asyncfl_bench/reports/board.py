@@ -12,6 +12,7 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
+from ..analysis.looks import describe_seeds
 from ..analysis.names import rule_classes
 from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
 from ..files import write_text
@@ -28,7 +29,7 @@ BOARD_TITLES = dict(
 _LEGEND = """\
 A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
 that decides. It is above zero if the runs agree with the claim; a ratio is above one. Brackets have its repeated \
-interval over seeds.
+interval over all seeds. `12 seeds, judged at 3`: the look at 3 seeds gave the verdict.
 
 - **holds**: every interval of the claim is on the claimed side of zero. **fails**: one interval is on the other side, \
 by Holm's method.
@@ -81,15 +82,14 @@ class Row:
 
     @property
     def seeds(self) -> str:
-        used, total = self.verdict.seeds, self.verdict.total
-        return f"{used} of {total}" if total > used else str(used or "")
+        return describe_seeds(self.verdict.seeds, self.verdict.total) if self.verdict.total else ""
 
     @property
     def scale_text(self) -> str:
         """The scale of the page and its seeds: ``medium, 5 seeds``."""
         if not (self.scale and self.seeds):
             return self.scale
-        return f"{self.scale}, {self.seeds} seed{'s' * (self.seeds != '1')}"
+        return f"{self.scale}, {describe_seeds(self.verdict.seeds, self.verdict.total, 'seed')}"
 
     @property
     def item(self) -> str:
@@ -217,7 +217,7 @@ def _judge_row(claim: Claim, pages: dict[str, PageVerdicts]) -> Row:
         if other.scale == page.scale and found.verdict in DECIDED and found.verdict != verdict.verdict:
             others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
-            seeds = f"{found.seeds} seed{'s' * (found.seeds != 1)}"
+            seeds = describe_seeds(found.seeds, found.total, "seed")
             larger[f"Scale {other.scale}, no verdict"] = f"{found.contrast}: {found.numbers}, {seeds}"
     return Row(claim, verdict, link, page, (("Other readings", "; ".join(others)), *larger.items()))
 

@@ -12,6 +12,7 @@ import pandas as pd
 from ...analysis import claims, names, statistics
 from ...analysis.contrasts import Contrast
 from ...analysis.differences import sort_key
+from ...analysis.looks import describe_seeds
 from ...analysis.published import read_published
 from ...analysis.rankings import best_methods, pairs_of_method
 from ...tracking.runs import setting_text
@@ -250,9 +251,8 @@ def interval_texts(low: Iterable[float], high: Iterable[float], digits: int = 2)
 
 
 def seeds_texts(data: pd.DataFrame) -> list[str]:
-    """Return ``3``, or ``3 of 5`` where more seeds are there than the look uses."""
-    both = zip(data["seeds"].astype(int), data["total"].astype(int), strict=True)
-    return [f"{seeds} of {total}" if total > seeds else str(seeds) for seeds, total in both]
+    """Return ``3``, or ``5, judged at 3`` where the look that decided used fewer seeds."""
+    return [*map(describe_seeds, data["seeds"].astype(int), data["total"].astype(int))]
 
 
 def decision_columns(contrast: Contrast) -> dict[str, Any]:
