@@ -354,7 +354,7 @@ def test_the_first_comparison_ends_as_its_page_says(afl_run, tmp_path, monkeypat
 def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
     own = section("Your rule")
     (code,) = re.findall(r"```python\n(.*?)```", own, re.S)
-    lines = re.search(r"has the lines\s+`(_target_: .*?)` and `(.*?)`", own).groups()
+    lines = re.search(r"has the lines\s+`(_target_: .*?)`, `(.*?)` and `(.*?)`", own).groups()
     assert len(code.splitlines()) <= 14
     (tmp_path / "cutoff.py").write_text(code)
     (tmp_path / "mine" / "algorithm").mkdir(parents=True)

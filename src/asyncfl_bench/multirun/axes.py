@@ -96,7 +96,7 @@ def _declared_grids(rules: str, overrides: Sequence[str], has_stages: bool) -> l
         choice = [*rest, f"algorithm={rule}"]
         section: Any = OmegaConf.to_container(chosen_config(choice).algorithm)
         space = section.get(SEARCH_SPACE, {})
-        key, example = f"algorithm.{SEARCH_SPACE}", '{algorithm.eta: "tag(log,interval(0.01,1))"}'
+        key, example = f"algorithm.{SEARCH_SPACE}", '{algorithm.eta: "tag(log,interval(0.003,3))"}'
         ok = isinstance(space, dict) and len(space) <= MOST_DECLARED
         check(ok, key, space, f"at most {MOST_DECLARED} settings with ranges, for example {example}")
         for setting, text in space.items():
