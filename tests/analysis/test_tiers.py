@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from asyncfl_bench.analysis.statistics import adjust_holm, paired_interval
-from asyncfl_bench.analysis.tiers import compare_rules, find_tiers, judge_world, measure_pairs
+from asyncfl_bench.analysis.tiers import agree_on_order, compare_rules, find_tiers, judge_world, measure_pairs
 
 RULES, SEEDS, WORLDS = 12, 8, 2000
 EQUAL, UNEQUAL = np.ones(RULES), np.geomspace(1, 3, RULES)  # standard deviation of each rule [points]
@@ -76,3 +76,15 @@ def test_rules_that_diverged_or_are_at_chance_are_in_no_comparison():
     assert rules["why"].to_dict() == {"good": "", "bad": "", "wild": "diverged", "lost": "at chance"}
     assert pairs[["better", "other"]].to_numpy().tolist() == [["good", "bad"]]
     assert rules.loc["good", ["low", "mean", "high"]].is_monotonic_increasing and rules["seeds"].eq(8).all()
+
+
+def test_the_order_of_a_paper_is_compared_with_that_of_each_seed():
+    published = pd.Series({"ace": 60.0, "fedbuff": 55.0, "asgd": 50.0, "of no world": 70.0})
+    orders = {200: [90, 80, 70], 201: [70, 80, 90], 202: [90, 70, np.nan], 203: [80, 90, 70]}  # tau 1, -1, 1, 1/3
+    rows = [
+        {"rule": rule, "seed": seed, "accuracy": accuracy}
+        for seed, values in orders.items()
+        for rule, accuracy in zip(("ace", "fedbuff", "asgd"), values, strict=True)
+    ]
+    found = agree_on_order(published, pd.DataFrame([*rows, *({**row, "rule": "of no paper"} for row in rows[::3])]))
+    assert (found.n, found.mean) == (4, pytest.approx(1 / 3)) and found.low < 0 < found.high

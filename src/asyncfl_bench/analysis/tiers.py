@@ -10,7 +10,7 @@ import pandas as pd
 from scipy import special
 
 from .looks import ALPHA
-from .statistics import adjust_holm, paired_interval
+from .statistics import Interval, adjust_holm, order_agreement, paired_interval
 
 PAIR_COLUMNS = ["better", "other", "difference", "low", "high", "p", "p_holm"]
 
@@ -78,3 +78,14 @@ def judge_world(judged: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     intervals = [paired_interval(row) for row in scores.to_numpy()]
     mean, low, high = zip(*((one.mean, one.low, one.high) for one in intervals), strict=True)
     return rules.assign(why=why, mean=mean, low=low, high=high, seeds=scores.notna().sum(axis=1)), pairs
+
+
+def agree_on_order(published: pd.Series, judged: pd.DataFrame) -> Interval:
+    """Return Kendall's tau between published values and the scores of each seed, with its interval over seeds.
+
+    published  value by rule; judged: a row a run: rule, seed, accuracy [%]; rules that miss in one of them are left out
+    1: the same order, -1: the reverse. A diverged run is below all others.
+    """
+    scores = judged.fillna({"accuracy": -np.inf}).pivot(index="rule", columns="seed", values="accuracy")
+    rules = published.index.intersection(scores.index)
+    return paired_interval([order_agreement(scores.loc[rules, seed], published[rules]) for seed in scores])

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names
+from ..analysis.published import read_published
 from ..analysis.statistics import paired_interval
-from ..analysis.tiers import judge_world
+from ..analysis.tiers import agree_on_order, judge_world
 from ..config.places import command_text
 from ..config.search_stages import BANK, declared_choices, declared_stages
 from ..errors import BenchError
@@ -38,6 +39,24 @@ it. Accuracy is the mean test accuracy over the last fifth of the uploads, with 
 _WRONG = """\
 Accuracy at the chosen step size times 1/3 and times 3, minus that at the chosen step size, on the same three seeds
 [points], with the 95 % interval. Three seeds give wide intervals."""
+_ORDERS = """\
+Kendall's tau between the order of a paper's table and the order in a world, for the rules that both have: mean over the
+seeds with its 95 % interval. 1 is the same order, -1 the reverse. At 0 as many pairs agree as disagree."""
+# text -> paper, table, its rows and its column; tables with four or more rules of the bank
+_PUBLISHED = {
+    "ACE, table a.2 (DistilBERT, α = 0.1)": (
+        *("ace", "ace_table_a2", {"model": "distilbert", "heterogeneity.alpha": 0.1}),
+        "accuracy_percent",
+    ),
+    "AFBS, table 2 (CIFAR-10, 5 groups)": (
+        *("afbs", "afbs_tables2_4", {"paper": "afbs/cifar10", "heterogeneity.groups": 5}),
+        "best_accuracy_percent",
+    ),
+    "FedEcho, table 2 (large delay, α = 0.1)": (
+        *("fedecho", "fedecho_table2", {"delay": "fedecho_large", "heterogeneity.alpha": 0.1}),
+        "final_accuracy_percent",
+    ),
+}
 _TRAFFIC = """\
 Bytes of one upload up and down, and the state of the server and of all clients together, in models of d floats.
 Measured in the world {world}."""
@@ -226,6 +245,9 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
     if worlds:
         shown, data = _wrong_steps(worlds)
         parts += ["## Wrong step sizes", _WRONG, Table("robustness", shown, data, rows=len(shown))]
+        shown, data = _paper_orders(worlds)
+        if len(shown):
+            parts += ["## The orders of the papers", _ORDERS, Table("orders", shown, data, rows=len(shown))]
         shown, data = _traffic(worlds[0])
         parts += [
             "## Sent and kept",
@@ -259,6 +281,28 @@ def _wrong_steps(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
     shown = shown.loc[sorted(shown.index, key=_place_key)]
     shown.insert(0, "rule", [names.algorithm_label(rule) for rule in shown.index])
     return shown, pd.DataFrame(rows)
+
+
+def _paper_orders(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return how far the order of each paper's table is that of each world, as text and as numbers."""
+    rows = []
+    for text, (paper, table, of_rows, column) in _PUBLISHED.items():
+        published = read_published(paper, table)
+        published = published[(published[[*of_rows]] == pd.Series(of_rows)).all(axis=1)].set_index("algorithm")[column]
+        for world in worlds:
+            judged = world.runs[world.runs["stage"] == "judged"]
+            both = published.index.intersection(judged["rule"])
+            if len(both) < 3:
+                continue
+            found = agree_on_order(published, judged)
+            rows.append({"paper": text, "world": world.title, "rules": len(both), "tau": found.mean})
+            rows[-1] |= {"low": found.low, "high": found.high, "seeds": found.n}
+    data = pd.DataFrame(rows, columns=["paper", "world", "rules", "tau", "low", "high", "seeds"])
+    shown = data[["paper", "world", "rules"]].assign(
+        tau=[format_number(value, "+", 2) for value in data["tau"]],
+        interval=interval_texts(data["low"], data["high"], 2),
+    )
+    return shown, data
 
 
 def _traffic(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
