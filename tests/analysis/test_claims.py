@@ -13,7 +13,7 @@ from scipy import stats
 
 from asyncfl_bench.analysis import claims, judgements
 from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, read_claims, read_verdicts, to_json
-from asyncfl_bench.analysis.contrasts import compare_pairs
+from asyncfl_bench.analysis.comparison import compare_pairs
 from asyncfl_bench.analysis.judgements import judge_claim
 from asyncfl_bench.analysis.looks import ALPHA as LEVEL
 from asyncfl_bench.analysis.looks import LEVELS
@@ -95,7 +95,7 @@ def test_one_order_is_a_paired_interval_of_its_look():
     repeated = [stats.ttest_1samp(differences[:n], 0).pvalue * LEVEL / LEVELS[n] for n in (3, 5)]
     assert found.p == pytest.approx(min(*repeated, 1), rel=1e-3)
     assert (found.verdict, found.seeds, found.total, found.contrasts, found.agree) == ("inconclusive", 5, 5, 1, 0)
-    assert found.result_text.startswith("ACE - vanilla ASGD: +1.56 points [-3.07, +6.19], p 0.63, 5 seeds")
+    assert found.details_text.startswith("ACE - vanilla ASGD: +1.56 points [-3.07, +6.19], p 0.63, 5 seeds")
     assert found.reason == "needs about 25 seeds"
 
 
@@ -117,7 +117,7 @@ def test_an_order_holds_fails_ties_or_stays_open(first, second, verdict):
 def test_two_seeds_are_named_as_the_reason():
     found = order([95.0, 96.0], [90.0, 91.0])
     assert found.reason == "2 seeds, the first look needs 3" and math.isnan(found.low) and found.difference == 5
-    assert found.result_text == "ACE - vanilla ASGD: +5.00 points, 2 seeds; 2 seeds, the first look needs 3"
+    assert found.details_text == "ACE - vanilla ASGD: +5.00 points, 2 seeds; 2 seeds, the first look needs 3"
 
 
 def test_fewer_than_five_seeds_are_an_indication():
@@ -614,7 +614,7 @@ def test_a_pair_of_a_page_and_of_a_claim_use_the_same_seeds(last, first):
     (pair,) = compare_pairs(measured, "late", "iteration", pairs=[("ace", "asgd")], seen=3)["contrast"]
     (judged,) = judge_claim(claim, measured, seen=3).contrasts
     assert pair.by_seed.index.tolist() == judged.by_seed.index.tolist() == list(range(first, 6))
-    assert pair.interval.mean == judged.interval.mean
+    pd.testing.assert_series_equal(pd.Series(pair.numbers), pd.Series(judged.numbers), check_exact=True)
 
 
 def test_a_small_test_set_widens_only_the_intervals_of_its_own_cell():

@@ -37,7 +37,7 @@ VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
 _LARGEST_LOG = 700.0  # whose exponential is a number
 JUDGED = VERDICTS[:4]  # on runs
 BOARDS = ("paper", "construction", "question")
-# kind of comparison (see contrasts.py): keys of ``decide`` that it needs and that it may have
+# kind of comparison (see queries.py): keys of ``decide`` that it needs and that it may have
 KINDS = {
     "order": ({"groups"}, {"at_least", "tie", "together", "target", "budget"}),
     "alike": ({"groups", "margin"}, set()),
@@ -134,9 +134,9 @@ class Verdict:
         return "; ".join(filter(None, (self.reason, indication)))
 
     @property
-    def result_text(self) -> str:
-        """Return ``measured_text`` and the reason."""
-        return "; ".join(filter(None, (self.measured_text, self.reason)))
+    def details_text(self) -> str:
+        """Return ``measured_text`` and ``reason_text``."""
+        return "; ".join(filter(None, (self.measured_text, self.reason_text)))
 
     @property
     def measured_text(self) -> str:

@@ -1,28 +1,17 @@
-"""The comparisons that decide a claim or rank a page's methods, as numbers seed by seed (docs/reference/statistics.md).
-
-Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
-"""
+"""The contrasts that decide claims and rank methods, as numbers seed by seed (docs/reference/statistics.md)."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
-from . import names
 from .looks import LEVELS, Question, decide_by_looks, seeds_needed
-from .measured import RunMeasures
-from .place import cells_in_order
-from .sides import measure_sides, why_no_answer
 from .statistics import MIN_SEEDS, Interval
-
-WITH_STEP = ("accuracy", "best", "final", "last")  # measures that are one accuracy, a multiple of one test sample
-POINTS_OF_A_TIE = 1.0  # margin of differences in points, where a claim declares none
 
 
 @dataclass(frozen=True)
@@ -155,69 +144,6 @@ class Contrast:
         if math.isnan(found.low):
             return f"{found.n} seed{'s' * (found.n != 1)}, the first look needs {min(LEVELS)}"
         return f"needs about {needed} seeds" if (needed := self.needed_seeds) else "needs more than 200 seeds"
-
-
-def compare_pairs(
-    measured: RunMeasures,
-    measure: str,
-    axis: str,
-    levels: Mapping[int, float] | None = LEVELS,
-    pairs: Sequence[tuple[str, str]] | None = None,
-    tie: float | None = None,
-    seen: int = 0,
-) -> pd.DataFrame:
-    """Return the comparison of every pair of series in every cell, or of ``pairs``.
-
-    levels   of the looks; None: all seeds are one look at 5 %
-    tie      margin of a tie [points]; None: 1. For a measure in another unit no tie is possible
-    seen     see ``Contrast.counting_seeds``
-    Columns cell, first, second and contrast (a ``Contrast`` of first minus second, turned so that more than zero means
-    that first is better). A pair without common seeds is left out.
-    """
-    runs = measured.runs[["cell", "series", "seed", "diverged"]]
-    groups = {str(series): of for series, of in runs.groupby("series", sort=False)}
-    asked = [*itertools.combinations(sorted(groups, key=names.series_order), 2)] if pairs is None else [*pairs]
-    asked = [pair for pair in asked if set(pair) <= set(groups)]
-    columns = ["cell", "first", "second", "contrast"]
-    if not asked:
-        return pd.DataFrame(columns=columns)
-    margin = (POINTS_OF_A_TIE if tie is None else tie) if measured.unit(measure) == "points" else None
-    sign = -1 if measured.lower_is_better(measure) else 1
-    sides = [pd.concat([groups[pair[n]].assign(pair=i) for i, pair in enumerate(asked)]) for n in (0, 1)]
-    found = measure_sides(measured, sides, ("cell", "pair"), measure, axis)
-    differences = sign * (found.tables[0] - found.tables[1])
-    last = sign * (found.last[0] - found.last[1]) if found.last else pd.DataFrame(index=differences.index)
-    rows, experiments = [], dict[tuple[str, str], frozenset[str]]()
-    if "experiment" in measured.runs:
-        by_place = measured.runs.groupby(["cell", "series"])["experiment"]
-        experiments = {(str(cell), str(series)): frozenset(of) for (cell, series), of in by_place}
-    cells = cells_in_order(measured.runs, measured.placed.cells)  # those in which all runs diverged, too
-    for cell, number in itertools.product(cells, range(len(asked))):
-        row = (cell, number)
-        by_seed, pair = _row_by_seed(differences, row), asked[number]
-        if len(by_seed):
-            used = "last" if found.uses_last[row] else measure
-            compared = union_of(experiments.get((cell, one), frozenset()) for one in pair)
-            contrast = Contrast(
-                " - ".join(pair),
-                cell,
-                by_seed,
-                margin=margin,
-                levels=levels,
-                resolution=measured.resolution(compared) if used in WITH_STEP else 0.0,
-                no_answer=why_no_answer(measured, measure, "order", found, row),
-                yardstick=used,
-                last_by_seed=_row_by_seed(last, row),
-                series=pair,
-                experiments=compared,
-            )
-            rows.append((cell, *pair, contrast.counting_seeds(seen)[0]))
-    return pd.DataFrame(rows, columns=columns)
-
-
-def _row_by_seed(table: pd.DataFrame, row: Any) -> pd.Series:
-    """Return the numbers by seed of a row; empty for a row that is not there."""
-    return pd.Series(table.loc[row, :]).dropna() if row in table.index else pd.Series(dtype=float)
 
 
 def union_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:

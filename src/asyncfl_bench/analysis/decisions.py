@@ -18,7 +18,8 @@ import pandas as pd
 
 from ..errors import BenchError, ConfigError, check_choice, did_you_mean
 from ..files import read_json, write_text
-from .contrasts import Contrast, compare_pairs
+from .comparison import compare_pairs
+from .contrasts import Contrast
 from .looks import LEVELS
 from .measured import RunMeasures
 from .names import AXES
@@ -142,11 +143,10 @@ def pairs_of(placed: MatchedRuns, compare: str = "") -> list[tuple[str, str]]:
 
 def judge_pairs(measured: RunMeasures | None, planned: MatchedRuns, decision: Decision, most: int) -> list[Subject]:
     """Return every pair of the decision in every cell; planned: a run of each experiment, which need not be there."""
-    table, pairs = [], pairs_of(planned, decision.compare)
+    pairs, judged = pairs_of(planned, decision.compare), {}
     if measured is not None:
-        rows = compare_pairs(measured, PAIR_MEASURE, decision.axis, LEVELS, pairs, decision.tie)
-        table = list(rows.itertuples(index=False, name=None))
-    judged = {(cell, one, other): contrast.for_seeds(0, most) for cell, one, other, contrast in table}
+        rows = compare_pairs(measured, PAIR_MEASURE, decision.axis, LEVELS, pairs, decision.tie, most=most)
+        judged = {tuple(of): contrast for *of, contrast in rows.itertuples(index=False, name=None)}
     runs = planned.runs.groupby(["cell", "series"])["experiment"].agg(frozenset).to_dict()
     found = []
     for cell, (one, other) in itertools.product(planned.cell_names, pairs):

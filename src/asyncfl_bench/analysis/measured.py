@@ -22,6 +22,8 @@ from .participation import kept_shares
 from .place import MatchedRuns
 
 MIN_LATE = 3  # evaluations in it
+POINTS_OF_A_TIE = 1.0  # margin of differences in points, where none is declared
+_WITH_STEP = ("accuracy", "best", "final", "last")  # measures that are one accuracy, a multiple of one test sample
 LOG_RATIO = "100 x log ratio"  # unit of relative differences, which texts show as ratios
 CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method is at chance
 # share of the most frequent test class [%], where classes are not balanced
@@ -163,10 +165,10 @@ class RunMeasures:
         """Return True if the metric is an accuracy [%]."""
         return names.is_percent(self.metric)
 
-    def resolution(self, experiments: Collection[str] = ()) -> float:
-        """Return the step of one test accuracy [points]: one sample of the smallest test set of these experiments,
-        by default of all; 0 for another metric or where runs do not tell."""
-        if not (self.is_accuracy and self.metric.startswith("test/")):
+    def resolution(self, name: str, experiments: Collection[str] = ()) -> float:
+        """Return the step of a measure that is one test accuracy [points]: one sample of the smallest test set of these
+        experiments, by default of all; 0 for other measures and metrics, or where runs do not tell."""
+        if not (name in _WITH_STEP and self.is_accuracy and self.metric.startswith("test/")):
             return 0.0
         runs = self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs
         samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
@@ -176,6 +178,11 @@ class RunMeasures:
         """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""
         kind = MEASURES.get(name)
         return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
+
+    def tie_margin(self, name: str, tie: float | None = None) -> float | None:
+        """Return the margin of a tie [points], 1 unless another is declared; None for a measure in another unit, of
+        which no tie is possible."""
+        return (POINTS_OF_A_TIE if tie is None else tie) if self.unit(name) == "points" else None
 
     @cached_property
     def metric_is_lower_better(self) -> bool | None:

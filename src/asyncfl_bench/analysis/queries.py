@@ -17,12 +17,11 @@ from ..config.places import paper_folders
 from ..errors import BenchError
 from . import names
 from .claims import Claim
-from .comparison import Comparison, mean_of_comparisons
-from .contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, union_of
+from .comparison import Comparison, compare_sides, experiments_of, mean_of_comparisons
+from .contrasts import Contrast, union_of
 from .looks import Question
 from .measured import LOG_RATIO, MEASURES, RunMeasures
-from .sides import measure_sides, why_no_answer
-from .statistics import MIN_SEEDS, sampling_error
+from .statistics import sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
 
@@ -190,43 +189,21 @@ class ClaimQuery:
                 raise BenchError(f"{self._label(of)} has several runs with one seed in one cell; no mean may mix them")
         if any(frame.empty for frame in frames):
             return Comparison(name)
-        found = measure_sides(
-            self.measured, frames, cells, self.measure, self.axis, at, share, self.decide.get("target")
-        )
-        sign = -1 if turned and self.measured.lower_is_better(self.measure) else 1
         subtracted: Any = minus
         if isinstance(minus, str):
             frame = frames[0].assign(row="", setting=frames[0][minus].astype(float))
             subtracted = frame.pivot(index=cells or ["row"], columns="seed", values="setting")
-        common = set.intersection(*(set(table.index) for table in found.tables))
-        told = {
-            cell: why_no_answer(self.measured, self.measure, self.decide["kind"], found, cell)
-            for cell in sorted(common, key=str)
-        }
-        reasons = {cell: why for cell, why in told.items() if why}
-
-        def combine(tables: list[pd.DataFrame]) -> pd.DataFrame:
-            if self.decide.get("relative"):
-                tables = [table.where(table > 0).map(lambda value: 100 * math.log(value)) for table in tables]
-            if spread:
-                tables = [table.sub(table.iloc[:, :MIN_SEEDS].mean(axis=1), axis=0).abs() for table in tables]
-            total = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-subtracted)
-            return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
-
-        last = combine(found.last) if found.last else pd.DataFrame()
+        decide = {**self.decide, "axis": self.axis}
+        found = compare_sides(
+            self.measured, frames, cells, decide, signs, subtracted, turned, spread, at=at, share=share
+        )
         fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
         fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
         sides_of = [frame["series"].unique() for frame in frames]
-        is_pair = len(frames) == 2 and not (spread or subtracted is not minus or minus)
+        is_pair = len(frames) == 2 and not (spread or minus)
         pair = tuple(str(one[0]) for one in sides_of) if is_pair and all(len(one) == 1 for one in sides_of) else ()
-        table = combine(found.tables)
-        experiments: dict[Any, frozenset[str]] = {"": _experiments(frames)}
-        if cells:
-            by_cell = pd.concat(frames).groupby(cells, dropna=False)
-            experiments = {values if len(cells) > 1 else values[0]: _experiments([of]) for values, of in by_cell}
-        uses_last, absent = found.uses_last.reindex(table.index), self._absent_cells(settings, cells, table)
-        return Comparison(
-            name, table, last, reasons, uses_last, series=pair, fixed=fixed, experiments=experiments, absent=absent
+        return replace(
+            found, name=name, series=pair, fixed=fixed, absent=self._absent_cells(settings, cells, found.table)
         )
 
     def _absent_cells(
@@ -257,12 +234,12 @@ class ClaimQuery:
     def _split_by_cell(self, part: Comparison, share: float) -> Iterator[Contrast]:
         """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
         all cells. Then yield one without values for each absent cell."""
-        kind, measure = self.decide["kind"], self.measure
+        kind, relative = self.decide["kind"], bool(self.decide.get("relative"))
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
-        is_in_points = measure in MEASURES and MEASURES[measure].unit == "points" and not self.decide.get("relative")
-        can_tie = kind in ("order", "loses") and is_in_points and "at_least" not in self.decide
-        tie = self.decide.get("tie", POINTS_OF_A_TIE if can_tie else None)
-        used = "last" if part.uses_last.any() else measure
+        margin = None if relative else self.measured.tie_margin(self.measure)
+        can_tie = kind in ("order", "loses") and "at_least" not in self.decide
+        tie = self.decide.get("tie", margin if can_tie else None)
+        used = "last" if part.uses_last.any() else self.measure
         experiments = union_of(part.experiments.values())
         base = Contrast(
             part.name + (f" at {share:.0%} of the budget" if share != 1 else ""),
@@ -270,9 +247,9 @@ class ClaimQuery:
             margin=self.decide["margin"] if question == "equivalence" else tie,
             counted=bool(self.decide.get("counted")),
             extra_error=part.error,
-            resolution=self._resolution(used, experiments),
+            resolution=0.0 if relative else self.measured.resolution(used, experiments),
             yardstick=used,
-            series=part.series if question == "difference" and share == 1 and is_in_points else (),
+            series=part.series if question == "difference" and share == 1 and margin is not None else (),
             place=part.fixed,
             experiments=experiments,
         )
@@ -288,30 +265,13 @@ class ClaimQuery:
             yield replace(base, cell=of, no_answer=", ".join(sorted(reasons)), series=of_one, **mean)  # type: ignore[arg-type]
         else:
             keys = [str(key) for key in part.table.index.names]
-            for row, cell in enumerate(part.table.index):
-                values = cell if isinstance(cell, tuple) else (cell,)
-                last = part.last.reindex(part.table.index).iloc[row].dropna() if len(part.last) else base.last_by_seed
-                used = "last" if part.uses_last.iloc[row] else self.measure
-                compared = part.experiments.get(cell, experiments)
-                yield replace(
-                    base,
-                    cell="" if keys == ["row"] else names.cell_label(keys, values),
-                    place={**part.fixed, **({} if keys == ["row"] else dict(zip(keys, values, strict=True)))},
-                    resolution=self._resolution(used, compared),
-                    yardstick=used,
-                    by_seed=part.table.iloc[row].dropna(),
-                    last_by_seed=last,
-                    no_answer=part.no_answer.get(cell, ""),
-                    experiments=compared,
-                )
+            for cell, contrast in part.split_by_cell(base, self.measured, self.decide):
+                values = () if keys == ["row"] else cell if isinstance(cell, tuple) else (cell,)
+                label = names.cell_label(keys, values) if values else ""
+                yield replace(contrast, cell=label, place={**part.fixed, **dict(zip(keys, values, strict=False))})
         for place in part.absent.values():
             label = names.cell_label([*place], [*place.values()])
             yield replace(base, cell=label, place={**part.fixed, **place}, experiments=frozenset())
-
-    def _resolution(self, yardstick: str, experiments: frozenset[str]) -> float:
-        """Return the step of one value [points], 0 unless a value is one accuracy."""
-        is_one = yardstick in WITH_STEP and not self.decide.get("relative")
-        return self.measured.resolution(experiments) if is_one else 0.0
 
     def _settings(self, name: Series) -> dict[str, Any]:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})
@@ -337,11 +297,7 @@ class ClaimRuns(ClaimQuery):
         self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any
     ) -> Comparison:
         frames = self._match_sides(sides)[3]
-        return Comparison(name, experiments={} if any(of.empty for of in frames) else {"": _experiments(frames)})
-
-
-def _experiments(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
-    return union_of(frozenset(of["experiment"]) for of in frames if "experiment" in of)
+        return Comparison(name, experiments={} if any(of.empty for of in frames) else {"": experiments_of(frames)})
 
 
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:

@@ -9,11 +9,10 @@ from pathlib import Path
 import pandas as pd
 
 from ..analysis.claims import seen_seeds
-from ..analysis.contrasts import POINTS_OF_A_TIE
 from ..analysis.decisions import FIRST_LOOK, Decision, Subject, cell_keys, judge_pairs, pair_table, pairs_of
 from ..analysis.grids import Grid, grid_of, planned_frame
 from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
-from ..analysis.measured import RunMeasures
+from ..analysis.measured import POINTS_OF_A_TIE, RunMeasures
 from ..analysis.measures import limiting_axis, shared_axis
 from ..analysis.place import MatchedRuns, match_runs, page_overrides
 from ..config.overrides import parse_override
@@ -138,7 +137,7 @@ class ClaimsQuestion:
                 continue
             wanted = set(range(one.first_seed, one.first_seed + FIRST_LOOK))
             begun = one.claim.decide.get("counted") or all(wanted <= there.get(of, set()) for of in needed)
-            text = f"{one.verdict.marked_word}; {one.verdict.result_text}"
+            text = f"{one.verdict.marked_word}; {one.verdict.details_text}"
             contrasts = [of.for_seeds(one.first_seed, one.first_seed + seeds) for of in one.contrasts]
             word = f"{name} {one.verdict.verdict}" if one.is_decided and begun else ""
             subjects.append(Subject(name, word, text, needed, tuple(contrasts), one.first_seed, bool(begun)))

@@ -140,9 +140,10 @@ def board_text(rows: Sequence[Row]) -> str:
             parts += [f"## {claims.paper_title(paper)}", *claim_parts(paper, own)]
     for board in BOARDS[1:]:
         if own := [row for row in rows if row.claim.board == board]:
-            frame = _board_table(own)
-            frame.insert(0, "paper", [claims.paper_title(row.claim.paper) for row in own])
-            parts += [f"## {BOARD_TITLES[board].capitalize()}", Table(board, frame, pd.DataFrame())]
+            parts += [
+                f"## {BOARD_TITLES[board].capitalize()}",
+                Table(board, _board_table(own, "paper"), pd.DataFrame()),
+            ]
     return markdown_text(parts)
 
 
@@ -152,23 +153,35 @@ def rule_texts(rows: Sequence[Row], results: Path) -> dict[str, str]:
     return {rule: markdown_text(page_parts(rule, rows, bank.get(rule, ()), results)) for rule in rule_classes()}
 
 
-def claims_csv(rows: Sequence[Row]) -> str:
-    """Return all claims with the rules that they compare and the whole reason, a line a claim."""
+def claim_frame(rows: Sequence[Row]) -> pd.DataFrame:
+    """Return a row a claim. The board, the replication report and the overview of a paper show columns of it."""
     columns: dict[str, Callable[[Row], str]] = {
-        "paper": lambda row: row.claim.paper,
+        "paper": lambda row: claims.paper_title(row.claim.paper),
         "id": lambda row: row.claim.id,
         "board": lambda row: BOARD_TITLES[row.claim.board],
-        "item": lambda row: row.claim.item,
+        "item": lambda row: row.item,
         "rules": lambda row: " ".join(rules_of_claim(row.claim)),
         "claim": lambda row: row.sentence,
         "measured": lambda row: row.measured,
-        "verdict": lambda row: row.verdict.marked_word,
+        "details": lambda row: row.verdict.details_text,
+        "measure": lambda row: row.verdict.yardstick,
+        "verdict": lambda row: f"**{row.verdict.marked_word}**",
         "reason": lambda row: row.verdict.reason,
-        "scale": lambda row: row.scale_text,
+        "scale": lambda row: row.scale,
+        "seeds": lambda row: row.seeds,
+        "scale and seeds": lambda row: row.scale_text,
         "page": lambda row: row.link,
     }
-    frame = pd.DataFrame({name: [text_of(row) for row in rows] for name, text_of in columns.items()})
-    return frame.to_csv(index=False, lineterminator="\n")
+    return pd.DataFrame({name: [text_of(row) for row in rows] for name, text_of in columns.items()})
+
+
+def claims_csv(rows: Sequence[Row]) -> str:
+    """Return all claims with the rules that they compare and the whole reason, a line a claim."""
+    frame = claim_frame(rows).assign(paper=[row.claim.paper for row in rows], item=[row.claim.item for row in rows])
+    frame = frame.assign(verdict=frame["verdict"].str.strip("*"), scale=frame["scale and seeds"])
+    return frame.drop(columns=["details", "measure", "seeds", "scale and seeds"]).to_csv(
+        index=False, lineterminator="\n"
+    )
 
 
 def count_parts(rows: Sequence[Row], noun: str) -> list[Part]:
@@ -229,10 +242,10 @@ def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
     return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
 
 
-def _board_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Return the table that readers see, a row a claim."""
-    lines = [(row.item, row.sentence, row.measured, f"**{row.verdict.marked_word}**", row.scale_text) for row in rows]
-    return pd.DataFrame(lines, columns=["item", "claim", "measured", "verdict", "scale"])
+def _board_table(rows: Sequence[Row], *first: str) -> pd.DataFrame:
+    """Return the table that readers see, a row a claim, with columns in front."""
+    frame = claim_frame(rows).drop(columns="scale").rename(columns={"scale and seeds": "scale"})
+    return frame[[*first, "item", "claim", "measured", "verdict", "scale"]]
 
 
 def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
@@ -251,12 +264,8 @@ def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
 
 def _browser_parts(rows: Sequence[Row], results: Path) -> list[Part]:
     """Return what the browser shows: counts and one table of all boards, which has filters."""
-    frame = _board_table(rows)
-    frame.insert(0, "board", [BOARD_TITLES[row.claim.board] for row in rows])
-    frame.insert(1, "paper", [claims.paper_title(row.claim.paper) for row in rows])
-    frame["scale"] = [row.scale for row in rows]
-    frame["seeds"] = [row.seeds for row in rows]
-    frame["item"] = [_browser_link(row.item, results) for row in rows]
+    frame = claim_frame(rows)[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
+    frame["item"] = [_browser_link(item, results) for item in frame["item"]]
     return [*count_parts(rows, "claims of the papers"), "## Claims", _LEGEND, Table("board", frame, frame)]
 
 

@@ -20,7 +20,7 @@ from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import archive_of_paper
 from ..tracking.runs import load_runs
-from .board import Row, board_rows, count_parts, count_verdicts, markdown_text
+from .board import Row, board_rows, claim_frame, count_parts, count_verdicts, markdown_text
 from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
 from .pages.problems import partial_image_sets, problems
 from .pages.write import Part, Table, format_number
@@ -112,34 +112,17 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
 
 
 def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
-    lines = []
-    for row in rows:
-        found = row.verdict
-        page = row.item if linked else row.claim.item
-        measured = "; ".join(filter(None, (found.measured_text, found.reason_text)))
-        lines.append(
-            (
-                page.replace("](", "](../"),
-                row.sentence,
-                measured,
-                found.yardstick,
-                f"**{found.marked_word}**",
-                row.scale,
-            )
-        )
-    frame = pd.DataFrame(lines, columns=["item", "claim", "measured", "measure", "verdict", "scale"])
+    items = [row.item.replace("](", "](../") if linked else row.claim.item for row in rows]
+    frame = claim_frame(rows).assign(item=items).drop(columns="measured").rename(columns={"details": "measured"})
+    frame = frame[["item", "claim", "measured", "measure", "verdict", "scale"]]
     return Table(name, frame, frame)
 
 
 def _not_run_parts(paper: str, rows: Sequence[Row], runs: pd.DataFrame) -> list[Part]:
     """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
-    lines = [
-        (row.claim.item, row.sentence, f"**{row.verdict.verdict}**", row.verdict.reason)
-        for row in rows
-        if row.verdict.verdict not in JUDGED
-    ]
-    frame = pd.DataFrame(lines, columns=["item", "claim", "verdict", "reason"])
-    parts: list[Part] = [Table("not_run", frame, frame) if lines else "Every claim was run."]
+    frame = claim_frame([row for row in rows if row.verdict.verdict not in JUDGED])
+    frame = frame[["item", "claim", "verdict", "reason"]]
+    parts: list[Part] = [Table("not_run", frame, frame) if len(frame) else "Every claim was run."]
     made = set(runs["sweep"]) if len(runs) else set()
     lacking = [
         f"- `{spec.sweep}`: {spec.title.partition(', ')[2] or spec.title}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..analysis import names
-from ..analysis.contrasts import compare_pairs
+from ..analysis.comparison import compare_pairs
 from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
 from ..analysis.default_steps import describe_default_steps
 from ..analysis.looks import LEVELS

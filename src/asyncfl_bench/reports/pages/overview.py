@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ...analysis.claims import NAME, read_claims, read_verdicts, to_dict
-from ...analysis.verdicts import pages_of
 from ...errors import BenchError
 from ...files import write_text
+from ..board import board_rows, claim_frame
 from . import provenance
 from .page import Page
 from .write import markdown_table
@@ -57,13 +56,11 @@ def write_overview(page: Page, folder: Path) -> Path:
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:
     """Return a row a claim that a page of the overview judged."""
-    pages = dict(read_verdicts(path)) if path.exists() else {}
-    rows: list[Sequence[str]] = []
-    for claim in read_claims(paper) if pages else ():
-        for _, page, found in pages_of(claim, pages)[:1]:
-            measured = "; ".join(filter(None, (found.measured_text, found.reason_text)))
-            rows.append((claim.sentence, page.section, measured, f"**{found.marked_word}**"))
-    return pd.DataFrame(rows, columns=["claim", "page", "measured", "verdict"])
+    rows = [row for row in board_rows(dict(read_verdicts(path)) if path.exists() else {}, [paper]) if row.page]
+    rows.sort(key=lambda row: read_claims(paper).index(row.claim))
+    sentences, sections = [row.claim.sentence for row in rows], [row.page.section for row in rows if row.page]
+    frame = claim_frame(rows).assign(claim=sentences, page=sections).drop(columns="measured")
+    return frame.rename(columns={"details": "measured"})[["claim", "page", "measured", "verdict"]]
 
 
 def _page_line(page: Page) -> str:

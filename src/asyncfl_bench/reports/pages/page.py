@@ -12,7 +12,8 @@ import pandas as pd
 
 from ...analysis import claims, judgements, measures, names
 from ...analysis.claims import PageVerdicts
-from ...analysis.contrasts import POINTS_OF_A_TIE, WITH_STEP, Contrast, compare_pairs
+from ...analysis.comparison import compare_pairs
+from ...analysis.contrasts import Contrast
 from ...analysis.differences import value_texts
 from ...analysis.looks import LEVELS
 from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
@@ -180,9 +181,7 @@ class Page:
 
     def decide(self, by_seed: pd.Series, measure: Measure) -> Contrast:
         """Return the decision about differences of the measure seed by seed."""
-        in_points = self.measured.unit(measure.kind) == "points"
-        step = self.measured.resolution() if measure.kind in WITH_STEP else 0.0
-        margin = (POINTS_OF_A_TIE if self.tie is None else self.tie) if in_points else None
+        step, margin = self.measured.resolution(measure.kind), self.measured.tie_margin(measure.kind, self.tie)
         return Contrast("", by_seed=by_seed, margin=margin, levels=self.levels, resolution=step)
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
