@@ -417,7 +417,7 @@ def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
     ("space", "said"),
     [
         ("search_space: 3\n", "^algorithm.search_space=3: must be at most 4 settings with ranges, for example {alg"),
-        ("search_space: {algorithm.eta: 0.1}\n", "^algorithm.search_space={algorithm.eta: 0.1}: must be a range for"),
+        ("search_space: {algorithm.eta: 'interval(3,1)'}\n", r"^algorithm.search_space={.*}: must .* ends a < b"),
         (
             "search_space: {algorithm.eta: 'between(1,2)'}\n",
             r"^algorithm.search_space={algorithm.eta: between\(1,2\)}: must be a range for each setting",

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from asyncfl_bench import load_bank, sweep
+from asyncfl_bench.config import places
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import Stages, multiply_step
 from asyncfl_bench.errors import ConfigError
@@ -71,6 +72,37 @@ def test_a_word_that_the_stages_choose_is_refused_and_other_sweeps_have_no_stage
     for word in ("seed=1", "trials=4", "algorithm.eta=interval(0.1,1)"):
         with pytest.raises(ConfigError, match=r"is chosen by hydra\.sweeper\.stages of the sweep file; leave it out"):
             StagedSearch(["sweep=bank", "algorithm=ace", word], stages)
+
+
+@pytest.mark.parametrize(
+    ("space", "more", "said"),
+    [
+        ("algorithm.c", [], "; declare it in search_space of the rule's yaml$"),  # c is no step of the bank
+        ("algorithm.eta", ["algorithm.eta=0.1"], "; declare it in .* yaml, and leave algorithm.eta=0.1 out$"),
+    ],
+)
+def test_factors_without_a_searched_step_are_refused(space, more, said, tmp_path, monkeypatch):
+    words = own_rule(tmp_path, monkeypatch, f'{space}: "interval(0.1,1)"')
+    with pytest.raises(ConfigError, match="^algorithm=mine: needs a range of algorithm.eta or client.lr" + ".*" + said):
+        StagedSearch([*words, *more], stages_or_none(words))
+
+
+def test_a_searched_setting_of_a_world_gets_no_page_and_the_plan_says_so(tmp_path, monkeypatch):
+    words = own_rule(tmp_path, monkeypatch, 'algorithm.eta: "interval(0.1,1)", n_clients: "int(interval(5,9))"')
+    text = StagedSearch(words, stages_or_none(words)).plan()
+    assert "no page: scale=smoke, n_clients in search_space makes other runs than those of the bank" in text
+
+
+def own_rule(tmp_path: Path, monkeypatch, space: str) -> list[str]:
+    """Return the overrides of the bank's sweep for a rule of the user with these ranges."""
+    monkeypatch.chdir(tmp_path)
+    text = f"_target_: asyncfl_bench.algorithms.asgd.Asgd\nc: 0.2\nsearch_space: {{{space}}}\n"
+    file = tmp_path / "mine/algorithm/mine.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    monkeypatch.setattr(places, "_by_hand", [])
+    places.use_folders(["mine"])
+    return ["sweep=bank", "algorithm=mine", "scale=smoke", "paper=bank/digits"]
 
 
 def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_path, monkeypatch):

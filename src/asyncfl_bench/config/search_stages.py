@@ -78,10 +78,15 @@ def _read_declared() -> Mapping[str, Any]:
     return read_yaml(places()[0].sweeps / f"{BANK}.yaml")["hydra"]["sweeper"]
 
 
+def step_key(point: Point) -> str | None:
+    """Return the searched step of a rule: ``algorithm.eta``, else ``client.lr``; None if neither is searched."""
+    keys = {text.partition("=")[0] for text in point}
+    return next((key for key in STEPS if key in keys), None)
+
+
 def multiply_step(point: Point, factor: float) -> Point:
-    """Return a point whose step is multiplied: ``algorithm.eta`` if it is searched, else ``client.lr``."""
-    values = dict(text.split("=", 1) for text in point)
-    key = next((key for key in STEPS if key in values), None)
+    """Return a point whose ``step_key`` is multiplied."""
+    values, key = dict(text.split("=", 1) for text in point), step_key(point)
     return tuple(
         f"{name}={float(value) * factor:.4g}" if name == key else f"{name}={value}" for name, value in values.items()
     )

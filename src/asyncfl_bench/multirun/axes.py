@@ -100,7 +100,8 @@ def _declared_grids(rules: str, overrides: Sequence[str], has_stages: bool) -> l
         ok = isinstance(space, dict) and len(space) <= MOST_DECLARED
         check(ok, key, space, f"at most {MOST_DECLARED} settings with ranges, for example {example}")
         for setting, text in space.items():
-            given, must = f"{{{setting}: {text}}}", f"a range for each setting, for example {example}"
+            ends = "finite ends a < b (above 0 for log)"
+            given, must = f"{{{setting}: {text}}}", f"a range for each setting, with {ends}, for example {example}"
             check(_is_range(setting, text), key, given, must)
         if not space and (has_stages or not any(one.draw or one.key.startswith("algorithm.") for one in words)):
             space = _step_ranges(map(parse_override, choice))

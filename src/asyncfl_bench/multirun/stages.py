@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.measures import late_values
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..config.search_stages import BANK, STAGES_KEY, Point, Stages, multiply_step
-from ..config.settings import NOT_IDENTITY
+from ..config.search_stages import BANK, STAGES_KEY, STEPS, Point, Stages, multiply_step, step_key
+from ..config.settings import NOT_IDENTITY, SEARCH_SPACE
 from ..errors import EXIT_INTERRUPTED, ConfigError, InputError
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
@@ -79,6 +79,18 @@ class StagedSearch:
                 self._cells[job.settings.identity] = rest
         if not self.points:
             raise InputError(str(self.refused[0].error))
+        self._check_steps()
+
+    def _check_steps(self) -> None:
+        """Raise ConfigError for a rule without a searched step that the factors of the last stage multiply."""
+        for points in self.points.values():
+            point, job = next(iter(points.items()))
+            if self.stages.factors and step_key(point) is None:
+                fixed = [one.text for one in map(parse_override, self.words) if one.key in STEPS]
+                leave = f", and leave {' '.join(fixed)} out" if fixed else ""
+                how = f"needs a range of {' or '.join(STEPS)}, which the last stage multiplies"
+                rule = settings_of([job])[0].choices["algorithm"]
+                raise ConfigError("algorithm", rule, f"{how}; declare it in {SEARCH_SPACE} of the rule's yaml{leave}")
 
     def run(self) -> int:
         """Run the stages one after another. Returns the exit code."""
@@ -108,7 +120,7 @@ class StagedSearch:
         """Return the runs and hours of all stages as text; runs nothing."""
         count = len(self.points)
         most = max(map(len, self.points.values()))
-        lines = [f"{count} search{'es' * (count > 1)} of at most {most} points"]
+        lines = [f"{count} search{'es' * (count > 1)} of at most {most} point{'s' * (most > 1)}"]
         lines += describe_planning(self._search_jobs())
         lines += [f"  left out, {' '.join(job.overrides)}: {job.error}" for job in self.refused]
         pending_runs: list[Settings] = []
@@ -126,7 +138,7 @@ class StagedSearch:
         cost = estimate_cost(pending_runs, outputs, workers, measure, preflight)
         if cost.seconds_known_for < len(pending_runs) and self._is_bank and not self._changes_of_worlds():
             cost.time = self._describe_bank_time(pending_runs, workers)
-        return "\n".join([*lines, *cost.lines])
+        return "\n".join([*lines, *cost.lines, *self._reasons_without_page()])
 
     def describe(self) -> str:
         """Return the chosen point of each search, with its scores, as text."""
@@ -151,8 +163,8 @@ class StagedSearch:
         from ..analysis.bank import judged_frame, load_bank, merge_frames
         from ..reports.bank_page import write_bank_page
 
-        if changed := self._changes_of_worlds():
-            say(f"no page: {' '.join(changed)} makes other runs than those of the bank; leave it out to compare")
+        if reasons := self._reasons_without_page():
+            say(reasons[0])
             return
         if code:
             say("no page: it needs all runs; the same command runs those that failed again")
@@ -169,10 +181,19 @@ class StagedSearch:
         return bool(chosen_config(self.words).hydra.runtime.choices.sweep == BANK)
 
     def _changes_of_worlds(self) -> list[str]:
-        """Return the overrides with which a world is not that of the bank."""
+        """Return the overrides and searched settings with which a world is not that of the bank."""
         same = {"sweep", "paper", "algorithm", *NOT_IDENTITY}
         words = map(parse_override, self.words)
-        return [one.text for one in words if not (one.is_for_hydra or {one.key, one.key.partition(".")[0]} & same)]
+        given = [one.text for one in words if not (one.is_for_hydra or {one.key, one.key.partition(".")[0]} & same)]
+        drawn = {parse_override(text).key for points in self.points.values() for point in points for text in point}
+        others = [key for key in sorted(drawn) if key not in STEPS and not key.startswith("algorithm.")]
+        return [*given, *(f"{key} in {SEARCH_SPACE}" for key in others)]
+
+    def _reasons_without_page(self) -> list[str]:
+        """Return one line for runs of the bank's sweep that cannot be compared with the bank."""
+        changed = self._changes_of_worlds() if self._is_bank else []
+        how = "makes other runs than those of the bank; leave it out to compare"
+        return [f"no page: {', '.join(changed)} {how}"] if changed else []
 
     def _describe_bank_time(self, runs: Sequence[Settings], workers: int) -> str:
         """Return what these runs take with a rule that is as fast as the median of the bank."""
