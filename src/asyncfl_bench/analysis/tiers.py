@@ -88,4 +88,4 @@ def agree_on_order(published: pd.Series, judged: pd.DataFrame) -> Interval:
     """
     scores = judged.fillna({"accuracy": -np.inf}).pivot(index="rule", columns="seed", values="accuracy")
     rules = published.index.intersection(scores.index)
-    return paired_interval([order_agreement(scores.loc[rules, seed], published[rules]) for seed in scores])
+    return paired_interval([order_agreement(score_r, published[rules]) for _, score_r in scores.loc[rules].items()])

@@ -287,11 +287,12 @@ def _paper_orders(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return how far the order of each paper's table is that of each world, as text and as numbers."""
     rows = []
     for text, (paper, table, of_rows, column) in _PUBLISHED.items():
-        published = read_published(paper, table)
-        published = published[(published[[*of_rows]] == pd.Series(of_rows)).all(axis=1)].set_index("algorithm")[column]
+        printed = read_published(paper, table)
+        is_row = (printed[[*of_rows]] == pd.Series(of_rows)).all(axis=1)
+        published = printed[is_row].set_index("algorithm")[column]
         for world in worlds:
             judged = world.runs[world.runs["stage"] == "judged"]
-            both = published.index.intersection(judged["rule"])
+            both = published.index.intersection(pd.Index(judged["rule"]))
             if len(both) < 3:
                 continue
             found = agree_on_order(published, judged)
