@@ -92,6 +92,8 @@ def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_n
     smoke = pd.DataFrame({"status": ["ok"], "sweep": ["bank"], "scale": ["smoke"], "paper": "w", "algorithm": "ace"})
     with pytest.raises(BenchError, match=r"^no judged run of the bank; afl-run sweep=bank makes them$"):
         bank.write_tables(smoke, Path("nowhere"))
+    with pytest.raises(BenchError, match=r"^nowhere/judged.csv: no such table; load_bank\(\) without a folder has the"):
+        load_bank("nowhere")
 
 
 def test_the_report_of_the_bank_needs_its_archive_and_takes_two_options(tmp_path, monkeypatch, capsys):

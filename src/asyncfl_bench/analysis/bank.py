@@ -17,7 +17,7 @@ from ..config.places import bank_folder
 from ..config.search_stages import BANK, declared_stages, multiply_step
 from ..config.settings import SEARCH_SPACE
 from ..config.variants import CHOSEN
-from ..errors import BenchError
+from ..errors import BenchError, InputError
 from ..files import read_yaml, to_yaml, write_text
 from ..tracking.records import MEASURED
 from ..tracking.runs import load_points, setting_text
@@ -48,7 +48,7 @@ COLUMNS = (
 _KEY = ["world", "rule", "stage", "factor", "seed"]
 
 
-def load_bank(folder: Path | None = None) -> pd.DataFrame:
+def load_bank(folder: str | Path | None = None) -> pd.DataFrame:
     """Judged runs of all rules in all worlds of the bank, one row a run. It needs no archive and no checkout.
 
     folder              with the table; by default that of this package. Columns:
@@ -65,8 +65,12 @@ def load_bank(folder: Path | None = None) -> pd.DataFrame:
     time_to_target      the same in virtual seconds; ``bytes_to_target``: sent in both directions
     uploads, virtual_time, uplink_bytes, downlink_bytes, wall_seconds          of the whole run
     server_state_bytes, client_state_bytes                  what the rule keeps on the server and on all clients
+    Raises InputError for a folder without the table.
     """
-    return pd.read_csv((folder or bank_folder()) / JUDGED, dtype={"identity": str, "settings": str})
+    file = Path(folder or bank_folder()) / JUDGED
+    if not file.is_file():
+        raise InputError(f"{file}: no such table; load_bank() without a folder has the judged runs of the package")
+    return pd.read_csv(file, dtype={"identity": str, "settings": str})
 
 
 def judged_frame(runs: pd.DataFrame) -> pd.DataFrame:

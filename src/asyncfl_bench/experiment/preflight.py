@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -78,8 +77,7 @@ class Preflight:
         root, parts = settings.root, settings.parts
         machine.refuse_unsupported(root, machine.device_of_plan(root))
         with locating_user_errors():
-            key, value = ("hydra.run.dir", settings.place) if settings.place else ("output_dir", root.output_dir)
-            self._look_once(settings.directory.parent, lambda: _check_folder(settings.directory, key, value))
+            self._look_once(settings.directory.parent, lambda: check_folder(settings))
             model, rule = parts["model"].build(), parts["algorithm"].config
             reads_texts = type(model).reader is not Model.reader and issubclass(parts["dataset"].target, Texts)
             more = settings.evaluation.validation_share, parts["client"].config.augment
@@ -230,11 +228,13 @@ def refuse_empty_clients(algorithm: str, clients: ClientTable) -> None:
         raise ConfigError("algorithm", algorithm, allowed)
 
 
-def _check_folder(directory: Path, key: str, value: object) -> None:
-    """Raise ConfigError with the key and the value unless a file can be made where the run's directory will be."""
+def check_folder(settings: Settings) -> None:
+    """Raise ConfigError unless a file can be made where the run's directory will be."""
+    key, value = ("hydra.run.dir", settings.place) if settings.place else ("output_dir", settings.root.output_dir)
+    folder = machine.existing_folder(settings.directory)
     try:
-        with tempfile.TemporaryFile(dir=machine.existing_folder(directory)):
+        with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        where = f"in {machine.existing_folder(directory)} no file can be made: {error.strerror}"
+        where = f"in {folder} no file can be made: {error.strerror}"
         raise ConfigError(key, value, f"must be a folder that can be written; {where}") from None

@@ -43,7 +43,12 @@ def launch_jobs(jobs: list[Job], overrides: list[str], folder: list[str]) -> int
     """Run planned jobs as one multirun and return the exit code, 75 if it was stopped. See ``pending.state``.
 
     overrides  of the command;  folder  overrides that set the folder of the runs
+    Raises ConfigError for a folder that cannot be written.
     """
+    from ..experiment.preflight import check_folder
+
+    if first := next((job.settings for job in jobs if job.settings is not None), None):
+        check_folder(first)
     _reset_state(jobs)
     try:
         return run_hydra(["-m", *_group_overrides(overrides), *folder])
