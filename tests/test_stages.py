@@ -90,7 +90,7 @@ def test_factors_without_a_searched_step_are_refused(space, more, said, tmp_path
 def test_a_searched_setting_of_a_world_gets_no_page_and_the_plan_says_so(tmp_path, monkeypatch):
     words = own_rule(tmp_path, monkeypatch, 'algorithm.eta: "interval(0.1,1)", n_clients: "int(interval(5,9))"')
     text = StagedSearch(words, stages_or_none(words)).plan()
-    assert "no page: scale=smoke, n_clients in search_space makes other runs than those of the bank" in text
+    assert text.endswith("no page with scale=smoke, n_clients in search_space: the bank has no such runs to compare")
 
 
 def own_rule(tmp_path: Path, monkeypatch, space: str) -> list[str]:
@@ -194,7 +194,7 @@ def test_each_stage_takes_what_the_one_before_has_chosen_and_a_second_command_ru
     factors = runs[(runs["seed"] == 200) & (runs["eta"] != eta)]["eta"] / eta
     assert sorted(factors) == pytest.approx([0.3333, 3], rel=1e-3)
     assert f"algorithm.eta={eta:g} client.lr={lr:g}; test accuracy" in first.stdout
-    assert "no page: scale=smoke makes other runs than those of the bank; leave it out" in first.stderr
+    assert "no page with scale=smoke: the bank has no such runs to compare" in first.stderr
     plan = StagedSearch(words, stages_or_none(words)).plan().splitlines()
     assert [plan[0], plan[2]] == ["1 search of at most 4 points", "stage 1, search: 4 runs, 4 of them finished"]
     assert plan[5] == "stage 4, robustness: 2 runs, 2 of them finished"

@@ -192,8 +192,7 @@ class StagedSearch:
     def _reasons_without_page(self) -> list[str]:
         """Return one line for runs of the bank's sweep that cannot be compared with the bank."""
         changed = self._changes_of_worlds() if self._is_bank else []
-        how = "makes other runs than those of the bank; leave it out to compare"
-        return [f"no page: {', '.join(changed)} {how}"] if changed else []
+        return [f"no page with {', '.join(changed)}: the bank has no such runs to compare"] if changed else []
 
     def _describe_bank_time(self, runs: Sequence[Settings], workers: int) -> str:
         """Return what these runs take with a rule that is as fast as the median of the bank."""
