@@ -2,7 +2,8 @@
 
 golden.json has their numbers to five digits, and digests.json digests of every bit. Digests are computed in a process
 whose matrix products have the same bits on all CPUs that its library knows. `make golden` writes both files; a commit
-that does says why the numbers may change. `golden.py RULE …` renews only some rules.
+that does says why the numbers may change. `golden.py RULE …` renews only some rules, and no digest if those of
+digests.json are of another maker's CPU or another version of torch.
 """
 
 from __future__ import annotations
@@ -85,15 +86,14 @@ def run_rule(algorithm: str, delay: str) -> tuple:
         return result.summary["results_version"], result.metrics["test/loss"], trace, final
 
 
-def describe_bits() -> dict:
-    """Return the maker of the CPU, torch's version, and the results version and digest of each rule."""
+def describe_bits(names: list[str]) -> dict:
+    """Return the maker of the CPU, torch's version, and the results version and digest of each of the rules."""
     import torch
 
-    from asyncfl_bench.config import options
     from asyncfl_bench.experiment.machine import cpu_facts
 
     rules = {}
-    for name in options("algorithm"):
+    for name in names:
         bits = hashlib.sha256()
         for delay in DELAYS:
             version, losses, trace, final = run_rule(name, delay)
@@ -105,9 +105,9 @@ def describe_bits() -> dict:
     return {"maker": cpu_facts()["maker"], "torch": torch.__version__.partition("+")[0], "rules": rules}
 
 
-def compute_bits() -> dict:
+def compute_bits(names: list[str]) -> dict:
     """Return ``describe_bits`` of another process, whose libraries choose their code as ``SAME_BITS`` says."""
-    command = [sys.executable, __file__, "--bits"]
+    command = [sys.executable, __file__, "--bits", *names]
     ended = subprocess.run(command, env=os.environ | SAME_BITS, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(ended.stdout.splitlines()[-1])
 
@@ -129,14 +129,16 @@ def is_comparable(kept: dict, found: dict) -> bool:
 if __name__ == "__main__":
     from asyncfl_bench.config import options
 
-    if "--bits" in sys.argv:
-        print(json.dumps(describe_bits()))
+    if sys.argv[1:2] == ["--bits"]:
+        print(json.dumps(describe_bits(sys.argv[2:])))
         sys.exit()
-    old, new = json.loads(DIGESTS.read_text()), compute_bits()
+    names = sys.argv[1:] or options("algorithm")
+    old, new = json.loads(DIGESTS.read_text()), compute_bits(names)
     if is_comparable(old, new) and (changed := unversioned_rules(old, new)):
         sys.exit(f"{', '.join(changed)}: the bits changed, so raise the results version (RULE_VERSIONS) first")
-    DIGESTS.write_text(json.dumps(new, indent=1) + "\n")
-    names = sys.argv[1:] or options("algorithm")
+    if is_comparable(old, new) or not sys.argv[1:]:
+        others = old["rules"] if sys.argv[1:] else {}
+        DIGESTS.write_text(json.dumps(new | {"rules": others | new["rules"]}, indent=1) + "\n")
     kept = json.loads(FILE.read_text()) if sys.argv[1:] else {}
     found = kept | {f"{name} {delay}": trajectory(name, delay) for name in names for delay in DELAYS}
     rows = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in sorted(found.items())]

@@ -1,6 +1,7 @@
 """Every part resolves its own `auto` and null; nobody asks a part whether it has a setting."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -67,4 +68,5 @@ def test_nobody_asks_a_rule_or_a_config_whether_it_has_something():
     asking = "getattr(self._rule, 'x'); hasattr(settings.parts['delay'], 'y'); getattr(self.word, 'z')"
     assert len(list(asked(ast.parse(asking)))) == 2
     for path in PACKAGE.rglob("*.py"):
-        assert not list(asked(ast.parse(path.read_text()))), path.relative_to(PACKAGE)
+        if re.search("(?:has|get)attr", text := path.read_text()):  # parsing takes ten times as long
+            assert not list(asked(ast.parse(text))), path.relative_to(PACKAGE)

@@ -228,10 +228,13 @@ def test_a_mini_batch_is_counted_by_a_few_of_its_samples_and_leaves_no_trace():
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("model", ["resnet8", "resnet18", "vgg16", "alexnet", "cnn"])
-def test_the_activations_of_a_step_are_estimated(model, tmp_path):
+@pytest.mark.parametrize(
+    ("model", "narrower"),
+    [("resnet8", []), ("resnet18", ["model.width=32"]), ("vgg16", []), ("alexnet", []), ("cnn", [])],
+)
+def test_the_activations_of_a_step_are_estimated(model, narrower, tmp_path):
     script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "memory.py"))
-    estimated, measured = script["compare"](script["CASES"][f"{model} batch"], tmp_path)
+    estimated, measured = script["compare"]([*script["CASES"][f"{model} batch"], *narrower], tmp_path)
     assert measured / 2**20 > 30
     assert 0.8 < estimated / measured < 1.2
 
