@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import pytest
@@ -65,15 +66,20 @@ def compositions():
     return [pytest.param(row, id="-".join(name for _, name in row)) for row in [[pair] for pair in apart] + rows]
 
 
-@pytest.mark.parametrize("chosen", compositions())
-def test_every_choice_composes(chosen, tmp_path):
+def words_for(chosen):
+    """Words that choose, and make the files that are named."""
     words = []
     for group, name in chosen:
         words += [f"{group}={name}", *needed(group, name)]
         if name in FILES:
-            (tmp_path / FILES[name]).write_bytes(b"")
-            words.append(f"{group}.path={tmp_path}/{FILES[name]}")
-    settings = compose(words)
+            Path(FILES[name]).touch()
+            words.append(f"{group}.path={FILES[name]}")
+    return words
+
+
+@pytest.mark.parametrize("chosen", compositions())
+def test_every_choice_composes(chosen):
+    settings = compose(words_for(chosen))
     for group, name in chosen:
         if group in PARTS:
             assert settings.choices[group] == {"auto": "held_back"}.get(name, name)
@@ -107,37 +113,26 @@ def test_every_yaml_lists_exactly_the_settings_of_its_class(group, name):
     assert set(content) - {"_target_", "defaults", DEFAULT_STEP, SEARCH_SPACE} == fields
 
 
+OF_RUNS = [row for (row,) in (case.values for case in compositions()) if row[0][0] in PARTS]
+OF_RUNS += [[("algorithm", name)] for name in options("algorithm")]
+
+
 @pytest.mark.process
-@pytest.mark.parametrize("composed", ["[]", pytest.param("EVERY_CHOICE", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("composed", [[], *slow(OF_RUNS)], ids=["default", "every choice"])
 def test_checking_a_config_needs_neither_torch_nor_data(composed):
     program = f"""
-import importlib, pathlib, sys
+import importlib, sys
 for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib", "datasets", "filelock"):
     sys.modules[name] = None  # importing it now fails
 import yaml
 from asyncfl_bench import config
 from asyncfl_bench.config.choices import choice_file
-EVERY_CHOICE = [(group, name) for group in config.PARTS for name in config.options(group)]
-for group, name in EVERY_CHOICE:
+for group, name in [(group, name) for group in config.PARTS for name in config.options(group)]:
     content = yaml.safe_load(choice_file(group, name).read_text())
     module, _, target = content.get(group, content)["_target_"].rpartition(".")
     getattr(importlib.import_module(module), target).Config
-files = {FILES!r}
-config.compose([])
-for group, name in {composed}:
-    if name in files:
-        pathlib.Path(files[name]).touch()
-    rules = {{
-        "client": "fedbuff",
-        "dissimilarity": "gas",
-        "live": "fedbuff",  # ACE may wait for one client without end
-        "unlabelled": "fedecho" if name != "none" else "ace",
-    }}
-    needs = {{key: [f"algorithm={{rule}}"] for key, rule in rules.items()}}
-    needs["local"] = {LOCAL!r}
-    needs["similarity"] = ["algorithm=fedbuff", "heterogeneity=clusters"]
-    words = [word for key, own in needs.items() if key in (group, name) for word in own]
-    config.compose([*words, f"{{group}}={{name}}", *([f"{{group}}.path={{files[name]}}"] if name in files else [])])
+for words in {[[], *map(words_for, composed)]}:
+    config.compose(words)
 del sys.modules["filelock"]  # a sweep needs it
 import asyncfl_bench.cli.command, asyncfl_bench.config.manual, asyncfl_bench.simulation.engine
 import asyncfl_bench.reports.cli

@@ -55,6 +55,7 @@ def test_compiled_parts_send_the_same_messages_at_the_same_moments_and_learn_the
     """In any number of threads and over an interruption in the middle of tasks with the same bits."""
     words = [f"algorithm={rule}", "model=cnn", "client.batch_size=20", "client.local_steps=4", "delay=cell_link"]
     words += ["trace=true", "progress=false", "diagnostics=none", "evaluation.every=7"]
+    words += ["n_clients=20", "concurrency=12"]  # at once more than two threads have
     ways = {"torch": ["executor=sequential"], "one": ["threads=1"], "two": ["threads=2"]}
     short = run([*words, "threads=2", "budget.server_iterations=3", f"output_dir={tmp_path}/short"]).directory
     words += ["budget.server_iterations=9"]
