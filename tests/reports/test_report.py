@@ -16,6 +16,7 @@ import pytest
 from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 
+from asyncfl_bench.analysis.names import rule_classes
 from asyncfl_bench.reports import assembly, blocks
 from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
@@ -499,6 +500,8 @@ def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_ru
     files = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
     assert {str(path.relative_to("results")) for path in files if not path.name.startswith(".")} == {
         "README.md",
+        "claims.csv",
+        *(f"by_rule/{rule}.md" for rule in rule_classes()),
         f"ace/archive/{archive.name}",
         "ace/small/README.md",
         "ace/small/claims.json",
