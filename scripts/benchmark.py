@@ -389,6 +389,15 @@ def bound(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
     return rows
 
 
+EIGHT = ["algorithm=fedbuff", "budget.server_iterations=2000", "rerun=true", "progress=false", "tracking=local"]
+COMPANY = """
+import sys
+from asyncfl_bench.config import compose
+from asyncfl_bench.multirun.members import run_members
+run_members([compose([*sys.argv[1:], f"seed={seed}", "threads=1"]) for seed in range(8)], 8)
+"""
+
+
 def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
     """Wall seconds of whole commands, cold processes."""
     commands = {
@@ -399,6 +408,8 @@ def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
             [*OURS, "budget.server_iterations=1", "rerun=true", "progress=false"],
         ),
         "plan": ("afl-run sweep=ace/figure2 --plan, 100 runs", [*OURS, "sweep=ace/figure2", "--plan"]),
+        "cores": ("eight runs on digits, one per core", [*OURS, "-m", "hydra/launcher=cores", "seed=0-7", *EIGHT]),
+        "company": ("the same in company, in one process", ["-c", COMPANY, *EIGHT]),
     }
     rows = []
     for name, (what, words) in commands.items():

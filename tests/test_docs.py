@@ -20,8 +20,9 @@ import asyncfl_bench
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.config import options
-from asyncfl_bench.reports.board import board_rows, count_verdicts, plain_table
+from asyncfl_bench.reports.board import count_verdicts, plain_table
 from asyncfl_bench.reports.cli import main as report
+from asyncfl_bench.reports.judged_claims import judge_claims
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
@@ -143,7 +144,7 @@ def test_the_readme_says_of_the_bank_what_its_tables_say():
 def test_the_readme_says_of_the_claims_what_the_board_says():
     pages, lines = read_pages(ROOT / "results"), []
     for paper in claims.papers_with_claims():
-        own = [row.verdict for row in board_rows(pages, [paper]) if row.claim.board == "paper"]
+        own = [row.verdict for row in judge_claims(pages, [paper]) if row.claim.board == "paper"]
         plain, _ = count_verdicts(own)
         decided = [plain["holds"], plain["fails"]]
         words = " / ".join(map(str, decided))

@@ -18,6 +18,7 @@ from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import Stages, multiply_step
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
+from asyncfl_bench.multirun import stages
 from asyncfl_bench.multirun.stages import StagedSearch, late_score, stages_or_none
 from asyncfl_bench.reports import bank_page
 
@@ -91,6 +92,24 @@ def test_a_searched_setting_of_a_world_gets_no_page_and_the_plan_says_so(tmp_pat
     words = own_rule(tmp_path, monkeypatch, 'algorithm.eta: "interval(0.1,1)", n_clients: "int(interval(5,9))"')
     text = StagedSearch(words, stages_or_none(words)).plan()
     assert text.endswith("no page with scale=smoke, n_clients in search_space: the bank has no such runs to compare")
+
+
+def test_a_rule_chooses_no_point_while_a_run_of_its_search_is_missing(tmp_path, monkeypatch):
+    words = own_rule(tmp_path, monkeypatch, 'algorithm.eta: "tag(log,interval(0.01,1))"')
+    search = StagedSearch(words, stages_or_none(words))
+    lost: list[str] = []
+
+    def find_results(jobs):
+        return [None if job.settings.identity in lost else job.settings.parts["algorithm"].config.eta for job in jobs]
+
+    monkeypatch.setattr(search, "_results", find_results)
+    monkeypatch.setattr(stages, "late_score", lambda eta, metric: eta)
+    ((cell, points),) = search.points.items()
+    assert search._best_point(cell) == max(points, key=lambda point: float(point[0].partition("=")[2]))
+    assert len(search._finalist_jobs()) == 2 and len(search._judged_jobs()) == 2
+    lost += [min(points.items(), key=lambda item: item[1].settings.parts["algorithm"].config.eta)[1].settings.identity]
+    assert not search._finalist_jobs() and not search._judged_jobs() and not search._factor_jobs()
+    assert "no point was chosen; a run is missing, or all diverged" in search.describe()
 
 
 def own_rule(tmp_path: Path, monkeypatch, space: str) -> list[str]:

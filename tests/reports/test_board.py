@@ -15,7 +15,8 @@ from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
 from asyncfl_bench.config import options
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import CLAIMS, HTML, board_rows, board_text, write_board
+from asyncfl_bench.reports.board import CLAIMS, HTML, board_text, write_board
+from asyncfl_bench.reports.judged_claims import judge_claims
 
 __all__ = ["demo"]  # a fixture
 
@@ -87,7 +88,7 @@ def test_each_rule_has_a_row_and_a_page_that_ends_with_what_the_runs_say(results
 
 
 def test_the_top_counts_the_papers_claims_and_never_an_indication_as_a_verdict(results):
-    text = board_text(board_rows(read_pages(results)))
+    text = board_text(judge_claims(read_pages(results)))
     assert "6 claims of the papers by verdict:" in text and "question" not in text.partition("## Demo")[0]
     assert table_after(text, "6 claims") == [
         ["verdicts", "0", "1", "0", "2", "1", "1"],
@@ -120,7 +121,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     write_page(tmp_path, "figure1", found("faster", "inconclusive", reason, seeds=1, **few), scale="full")
 
     def row():
-        return next(one for one in board_rows(read_pages(tmp_path)) if one.claim.id == "faster")
+        return next(one for one in judge_claims(read_pages(tmp_path)) if one.claim.id == "faster")
 
     assert (row().scale, row().verdict.verdict) == ("full", "inconclusive")
     write_page(tmp_path, "figure1", found("faster", "holds"), scale="small")
@@ -143,17 +144,17 @@ def test_construction_and_questions_have_their_own_short_tables(results):
 
 
 def test_without_pages_every_claim_has_its_reason(tmp_path, demo):
-    rows = board_rows(read_pages(tmp_path))
+    rows = judge_claims(read_pages(tmp_path))
     reasons = {row.claim.id: (row.verdict.marked_word, row.measured) for row in rows}
     assert reasons["bound"] == ("blocked", "runs do not decide a bound")
     assert reasons["cost"] == ("not run", "no sweep") and reasons["faster"] == ("not run", "no runs")
     write_page(tmp_path, "figure1", replace(found("faster", "not run", "partner diverged"), difference=float("nan")))
-    [row] = [row for row in board_rows(read_pages(tmp_path)) if row.claim.id == "faster"]
+    [row] = [row for row in judge_claims(read_pages(tmp_path)) if row.claim.id == "faster"]
     assert (row.measured, row.link) == ("partner diverged", "")
 
 
 def test_every_claim_of_this_package_has_a_row(tmp_path):
-    rows = board_rows({})
+    rows = judge_claims({})
     every = [claim.key for paper in claims.papers_with_claims() for claim in claims.read_claims(paper)]
     assert sorted(row.claim.key for row in rows) == sorted(every)
     tables = [line.replace("\\|", "") for line in board_text(rows).splitlines() if line.startswith("| ")]

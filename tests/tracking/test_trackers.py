@@ -242,7 +242,8 @@ def test_an_agent_of_wandbs_names_the_run(wandb, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_an_offline_start_that_ends_after_it_was_given_up_gets_no_points(late, tmp_path, capsys):
+def test_an_offline_start_that_ends_after_it_was_given_up_gets_no_points(late, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(WandbTracker, "_last_failure", -math.inf)  # not that of an earlier test
     tracker, starts = WandbTracker(WandbTrackerConfig()), iter([OSError("no network"), "offline run"])
     tracker._facts = facts(tmp_path, "00000000")
 

@@ -146,7 +146,7 @@ class StagedSearch:
         for cell in self.points:
             name = " ".join(text for text in cell if text.startswith(("algorithm=", "paper=")))
             if (point := self._best_point(cell)) is None:
-                lines.append(f"{name}: no point has a score")
+                lines.append(f"{name}: no point was chosen; a run is missing, or all diverged")
                 continue
             judged = self._results(self._cell_jobs(cell, point, self.stages.judged_seeds))
             scores = [
@@ -269,11 +269,13 @@ class StagedSearch:
         return max(scores, key=lambda point: scores[point], default=None)
 
     def _scores(self, cell: Cell, points: Iterable[Point], seeds: Sequence[int]) -> dict[Point, float]:
-        """Return the mean score of each point that has one on all seeds."""
+        """Return the mean score of each point that has one on all seeds; none while a run of them is missing."""
         found = {}
         for point in points:
             results = self._results(self._cell_jobs(cell, point, seeds))
-            values = [math.nan if one is None else late_score(one, SCORE) for one in results]
+            if None in results:
+                return {}  # it could change the choice: the later stages of this rule wait
+            values = [late_score(one, SCORE) for one in results if one is not None]
             if not math.isnan(mean := math.fsum(values) / len(values)):
                 found[point] = mean
         return found

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from ..analysis import claims
-from ..analysis.claims import BOARDS, VERDICTS, Claim, PageVerdicts, Verdict
-from ..analysis.looks import describe_seeds
+from ..analysis.claims import BOARDS, VERDICTS, Verdict
 from ..analysis.names import rule_classes
-from ..analysis.verdicts import pages_of, read_pages, reasons_of, size_rank, verdict_of
+from ..analysis.verdicts import read_pages, reasons_of
 from ..files import write_text
+from .judged_claims import DECIDED, JudgedClaim, judge_claims
 from .pages.write import Part, Table
 from .rule_pages import FOLDER, bank_lines, claim_parts, index_part, page_parts, rules_of_claim
 
 TITLE = "What the papers claim and what the runs say"
 HTML = "index.html"
 CLAIMS = "claims.csv"
-DECIDED = VERDICTS[:3]
 BOARD_TITLES = dict(
     zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
 )
@@ -48,55 +46,6 @@ _RULES = """\
 [claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
-    ``others`` empty where no page judged it; others: (label, text) of decided verdicts of other readings that differ,
-    and of the deciding comparison at a larger scale with too few seeds."""
-
-    claim: Claim
-    verdict: Verdict
-    link: str = ""
-    page: PageVerdicts | None = None
-    others: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The claim with its place and reading, marked if the abstract claims it."""
-        mark = "**Abstract.** " if self.claim.abstract else ""
-        readings = [("Reading", self.page and _describe_reading(self.page, self.verdict))]
-        notes = "".join(f". {label}: {text}" for label, text in [*readings, *self.others] if text)
-        return f"{mark}{self.claim.sentence} ({self.claim.place}){notes}"
-
-    @property
-    def measured(self) -> str:
-        found, is_marked = self.verdict, self.verdict.marked_word != self.verdict.verdict
-        why = found.indication if is_marked and not re.fullmatch(r"\d+ seeds?", found.indication) else ""
-        offset = re.search(r"beyond (a ratio of )?[\d.]+", found.contrast)
-        numbers = found.numbers + (f" {offset[0]}" if offset and found.numbers != found.reason else "")
-        return "; ".join(dict.fromkeys(filter(None, (numbers, found.tally, found.reason, why))))
-
-    @property
-    def scale(self) -> str:
-        return self.page.scale if self.page else ""
-
-    @property
-    def seeds(self) -> str:
-        return describe_seeds(self.verdict.seeds, self.verdict.total) if self.verdict.total else ""
-
-    @property
-    def scale_text(self) -> str:
-        """The scale of the page and its seeds: ``medium, 5 seeds``."""
-        if not (self.scale and self.seeds):
-            return self.scale
-        return f"{self.scale}, {describe_seeds(self.verdict.seeds, self.verdict.total, 'seed')}"
-
-    @property
-    def item(self) -> str:
-        """The item of the paper, as a link to the page that judged the claim."""
-        return f"[{self.claim.item}]({self.link.partition('#')[0]})" if self.link else self.claim.item
-
-
 def write_board(results: Path, html: bool = False) -> Path:
     """Write ``results/README.md``, claims.csv and a page for each rule from all pages below ``results``.
 
@@ -105,7 +54,7 @@ def write_board(results: Path, html: bool = False) -> Path:
     html  also ``index.html``, which is written in any case where it exists
     """
     target = results / "README.md"
-    rows = board_rows(read_pages(results))
+    rows = judge_claims(read_pages(results))
     text = board_text(rows)
     if not target.exists() or target.read_text(encoding="utf-8") != text:
         results.mkdir(parents=True, exist_ok=True)
@@ -121,16 +70,7 @@ def write_board(results: Path, html: bool = False) -> Path:
     return target
 
 
-def board_rows(pages: dict[str, PageVerdicts], papers: Collection[str] = ()) -> list[Row]:
-    """Return a row for each claim of ``papers`` (none given: of all), those of a paper's abstract first."""
-    return [
-        _judge_row(claim, pages)
-        for paper in papers or claims.papers_with_claims()
-        for claim in sorted(claims.read_claims(paper), key=lambda claim: not claim.abstract)
-    ]
-
-
-def board_text(rows: Sequence[Row]) -> str:
+def board_text(rows: Sequence[JudgedClaim]) -> str:
     """Return the text of the board: counts of the papers' own claims, a table for each paper, and two short ones."""
     parts: list[Part] = [f"# {TITLE}", "## Rules", _RULES_LEGEND, index_part(rows)]
     parts += ["## Counts", *count_parts(rows, "claims of the papers"), f"{_LEGEND}\n\n{_RULES}"]
@@ -147,15 +87,15 @@ def board_text(rows: Sequence[Row]) -> str:
     return markdown_text(parts)
 
 
-def rule_texts(rows: Sequence[Row], results: Path) -> dict[str, str]:
+def rule_texts(rows: Sequence[JudgedClaim], results: Path) -> dict[str, str]:
     """Return the text of the page of each rule; the same claims, bank and findings give the same bytes."""
     bank = bank_lines()
     return {rule: markdown_text(page_parts(rule, rows, bank.get(rule, ()), results)) for rule in rule_classes()}
 
 
-def claim_frame(rows: Sequence[Row]) -> pd.DataFrame:
+def claim_frame(rows: Sequence[JudgedClaim]) -> pd.DataFrame:
     """Return a row a claim. The board, the replication report and the overview of a paper show columns of it."""
-    columns: dict[str, Callable[[Row], str]] = {
+    columns: dict[str, Callable[[JudgedClaim], str]] = {
         "paper": lambda row: claims.paper_title(row.claim.paper),
         "id": lambda row: row.claim.id,
         "board": lambda row: BOARD_TITLES[row.claim.board],
@@ -175,7 +115,7 @@ def claim_frame(rows: Sequence[Row]) -> pd.DataFrame:
     return pd.DataFrame({name: [text_of(row) for row in rows] for name, text_of in columns.items()})
 
 
-def claims_csv(rows: Sequence[Row]) -> str:
+def claims_csv(rows: Sequence[JudgedClaim]) -> str:
     """Return all claims with the rules that they compare and the whole reason, a line a claim."""
     frame = claim_frame(rows).assign(paper=[row.claim.paper for row in rows], item=[row.claim.item for row in rows])
     frame = frame.assign(verdict=frame["verdict"].str.strip("*"), scale=frame["scale and seeds"])
@@ -184,7 +124,7 @@ def claims_csv(rows: Sequence[Row]) -> str:
     )
 
 
-def count_parts(rows: Sequence[Row], noun: str) -> list[Part]:
+def count_parts(rows: Sequence[JudgedClaim], noun: str) -> list[Part]:
     """Return the papers' own claims by verdict, and the inconclusive ones by reason; ``noun`` names them."""
     own = [row.verdict for row in rows if row.claim.board == "paper"]
     plain, marked = count_verdicts(own)
@@ -219,30 +159,7 @@ def markdown_text(parts: Sequence[Part]) -> str:
     return "\n\n".join(map(str, texts)) + "\n"
 
 
-def _judge_row(claim: Claim, pages: dict[str, PageVerdicts]) -> Row:
-    link, verdict = verdict_of(claim, pages)
-    if not link:
-        return Row(claim, verdict)
-    page, others, larger = pages[link], dict[str, str](), dict[str, str]()
-    for _, other, found in pages_of(claim, pages):
-        if (other.profile, other.length) != (page.profile, page.length):
-            continue
-        if other.scale == page.scale and found.verdict in DECIDED and found.verdict != verdict.verdict:
-            others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
-        if other.sweep == page.sweep and size_rank(other) < size_rank(page):
-            seeds = describe_seeds(found.seeds, found.total, "seed")
-            larger[f"Scale {other.scale}, no verdict"] = f"{found.contrast}: {found.numbers}, {seeds}"
-    return Row(claim, verdict, link, page, (("Other readings", "; ".join(others)), *larger.items()))
-
-
-def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
-    """Return how the runs of a verdict read the paper, and what else differs from its standard runs."""
-    length = "" if page.length == "standard" else page.length
-    profile = "" if page.profile == "published" else f"profile {page.profile}"
-    return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
-
-
-def _board_table(rows: Sequence[Row], *first: str) -> pd.DataFrame:
+def _board_table(rows: Sequence[JudgedClaim], *first: str) -> pd.DataFrame:
     """Return the table that readers see, a row a claim, with columns in front."""
     frame = claim_frame(rows).drop(columns="scale").rename(columns={"scale and seeds": "scale"})
     return frame[[*first, "item", "claim", "measured", "verdict", "scale"]]
@@ -262,7 +179,7 @@ def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
-def _browser_parts(rows: Sequence[Row], results: Path) -> list[Part]:
+def _browser_parts(rows: Sequence[JudgedClaim], results: Path) -> list[Part]:
     """Return what the browser shows: counts and one table of all boards, which has filters."""
     frame = claim_frame(rows)[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
     frame["item"] = [_browser_link(item, results) for item in frame["item"]]

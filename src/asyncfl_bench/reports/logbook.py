@@ -20,7 +20,8 @@ from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import archive_of_paper
 from ..tracking.runs import load_runs
-from .board import Row, board_rows, claim_frame, count_parts, count_verdicts, markdown_text
+from .board import claim_frame, count_parts, count_verdicts, markdown_text
+from .judged_claims import JudgedClaim, judge_claims
 from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
 from .pages.problems import partial_image_sets, problems
 from .pages.write import Part, Table, format_number
@@ -84,7 +85,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     archive = archive_of_paper(results / paper)
     runs = pd.DataFrame() if archive is None else load_runs(archive)
     every = find_page_runs(pages, paper_pages(), runs, results)
-    rows = board_rows(dict(pages), [paper])
+    rows = judge_claims(dict(pages), [paper])
     own = [row for row in rows if row.claim.board == "paper"]
     judged = [row for row in own if row.verdict.verdict in JUDGED]
     name = claims.paper_title(paper)
@@ -111,14 +112,14 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
 
 
-def _claim_table(name: str, rows: Sequence[Row], linked: bool) -> Table:
+def _claim_table(name: str, rows: Sequence[JudgedClaim], linked: bool) -> Table:
     items = [row.item.replace("](", "](../") if linked else row.claim.item for row in rows]
     frame = claim_frame(rows).assign(item=items).drop(columns="measured").rename(columns={"details": "measured"})
     frame = frame[["item", "claim", "measured", "measure", "verdict", "scale"]]
     return Table(name, frame, frame)
 
 
-def _not_run_parts(paper: str, rows: Sequence[Row], runs: pd.DataFrame) -> list[Part]:
+def _not_run_parts(paper: str, rows: Sequence[JudgedClaim], runs: pd.DataFrame) -> list[Part]:
     """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
     frame = claim_frame([row for row in rows if row.verdict.verdict not in JUDGED])
     frame = frame[["item", "claim", "verdict", "reason"]]
@@ -154,7 +155,7 @@ def _deviation_parts(every: Sequence[PageRuns]) -> list[Part]:
     return [text]
 
 
-def _other_verdicts(own: Sequence[Row], every: Sequence[PageRuns]) -> pd.DataFrame:
+def _other_verdicts(own: Sequence[JudgedClaim], every: Sequence[PageRuns]) -> pd.DataFrame:
     """Return a row a page and reading with the claims of the paper by verdict, where the board shows another page."""
     main = {(row.claim.key, row.link, row.verdict.reading) for row in own}
     lines = []

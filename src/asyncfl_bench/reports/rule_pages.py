@@ -7,45 +7,23 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pandas as pd
 
 from ..analysis import names
 from ..analysis.bank import load_bank
-from ..analysis.claims import Claim, Verdict
+from ..analysis.claims import Claim
 from ..analysis.published import read_published
 from ..analysis.verdicts import reasons_of
 from ..config import manual
 from .bank_page import judge_worlds
+from .judged_claims import DECIDED, JudgedClaim
 from .pages.write import Part, Table
 
 FOLDER = "by_rule"
 _FINDINGS = "docs/findings"
 _BANK = "Test accuracy on new seeds, mean and deviation over seeds. A world without a tier lacks rules."
-_OPEN = ("inconclusive", "not run", "blocked")
-
-
-class JudgedClaim(Protocol):
-    """A judged claim with the texts of the board (``board.Row``)."""
-
-    @property
-    def claim(self) -> Claim: ...
-
-    @property
-    def verdict(self) -> Verdict: ...
-
-    @property
-    def item(self) -> str: ...
-
-    @property
-    def sentence(self) -> str: ...
-
-    @property
-    def measured(self) -> str: ...
-
-    @property
-    def scale_text(self) -> str: ...
 
 
 def rules_of_claim(claim: Claim) -> list[str]:
@@ -114,7 +92,7 @@ def claim_parts(name: str, rows: Sequence[JudgedClaim], up: str = "") -> list[Pa
     up  from the page to the folder of results
     """
     parts: list[Part] = []
-    decided = [row for row in rows if row.verdict.verdict not in _OPEN]
+    decided = [row for row in rows if row.verdict.verdict in DECIDED]
     if decided:
         lines = [
             (_link(row, up), row.sentence, row.measured, f"**{row.verdict.marked_word}**", row.scale_text)

@@ -14,7 +14,8 @@ import pandas as pd
 from ...analysis.claims import NAME, read_claims, read_verdicts, to_dict
 from ...errors import BenchError
 from ...files import write_text
-from ..board import board_rows, claim_frame
+from ..board import claim_frame
+from ..judged_claims import judge_claims
 from . import provenance
 from .page import Page
 from .write import markdown_table
@@ -56,7 +57,7 @@ def write_overview(page: Page, folder: Path) -> Path:
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:
     """Return a row a claim that a page of the overview judged."""
-    rows = [row for row in board_rows(dict(read_verdicts(path)) if path.exists() else {}, [paper]) if row.page]
+    rows = [row for row in judge_claims(dict(read_verdicts(path)) if path.exists() else {}, [paper]) if row.page]
     rows.sort(key=lambda row: read_claims(paper).index(row.claim))
     sentences, sections = [row.claim.sentence for row in rows], [row.page.section for row in rows if row.page]
     frame = claim_frame(rows).assign(claim=sentences, page=sections).drop(columns="measured")
