@@ -407,8 +407,11 @@ def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
             "afl-run, digits, one iteration",
             [*OURS, "budget.server_iterations=1", "rerun=true", "progress=false"],
         ),
-        "plan": ("afl-run sweep=ace/figure2 --plan, 100 runs", [*OURS, "sweep=ace/figure2", "--plan"]),
-        "cores": ("eight runs on digits, one per core", [*OURS, "-m", "hydra/launcher=cores", "seed=0-7", *EIGHT]),
+        "plan": (
+            "afl-run sweep=ace/figure2 scale=small --plan",
+            [*OURS, "sweep=ace/figure2", "scale=small", "--plan"],
+        ),
+        "cores": ("eight runs on digits, one per core", [*OURS, "-m", "hydra/launcher=cores", "seed=range(8)", *EIGHT]),
         "company": ("the same in company, in one process", ["-c", COMPANY, *EIGHT]),
     }
     rows = []
