@@ -49,22 +49,23 @@ _KEY = ["world", "rule", "stage", "factor", "seed"]
 
 
 def load_bank(folder: str | Path | None = None) -> pd.DataFrame:
-    """Judged runs of all rules in all worlds of the bank, one row a run. It needs no archive and no checkout.
+    """Return the judged runs of all rules in all worlds of the bank, one row a run. No archive or checkout is needed.
 
-    folder              with the table; by default that of this package. Columns:
+    folder              the folder of the table; None: the one of this package. The table has these columns:
     world, rule         ``bank/digits``, ``fedbuff``
     stage, factor       judged: the chosen settings (factor 1); robustness: their step times ``factor``
     seed, identity      of the run
     settings            ``algorithm.eta=0.3 client.lr=0.01``
     accuracy            test accuracy [%], mean over the last fifth of the uploads; NaN for a diverged run
-    worst_tenth         the same of the worst tenth of the clients; NaN in worlds that do not measure it
+    worst_tenth         ``accuracy`` of the worst tenth of the clients; NaN in worlds that do not measure it
     diverged            True for a diverged run
     at_chance           True if ``accuracy`` is below the floor of docs/reference/statistics.md
-    target              validation accuracy [%] that costs are counted to
-    uploads_to_target   until an evaluation first shows the target; inf for a miss
-    time_to_target      the same in virtual seconds; ``bytes_to_target``: sent in both directions
+    target              validation accuracy [%] up to which costs are counted
+    uploads_to_target   uploads at the first evaluation that reaches the target; inf if none does
+    time_to_target      virtual seconds until then
+    bytes_to_target     bytes sent until then, in both directions
     uploads, virtual_time, uplink_bytes, downlink_bytes, wall_seconds          of the whole run
-    server_state_bytes, client_state_bytes                  what the rule keeps on the server and on all clients
+    server_state_bytes, client_state_bytes    bytes of the rule's state on the server and on all clients together
     Raises InputError for a folder without the table.
     """
     file = Path(folder or bank_folder()) / JUDGED

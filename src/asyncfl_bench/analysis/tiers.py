@@ -83,7 +83,7 @@ def judge_world(judged: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def agree_on_order(published: pd.Series, judged: pd.DataFrame) -> Interval:
     """Return Kendall's tau between published values and the scores of each seed, with its interval over seeds.
 
-    published  value by rule; judged: a row a run: rule, seed, accuracy [%]; rules that miss in one of them are left out
+    published  value by rule;  judged  a row a run: rule, seed, accuracy [%]. Only rules in both count.
     1: the same order, -1: the reverse. A diverged run is below all others.
     """
     scores = judged.fillna({"accuracy": -np.inf}).pivot(index="rule", columns="seed", values="accuracy")

@@ -35,7 +35,7 @@ _Member = tuple[int, Settings]  # its number in the multirun
 
 @dataclass(frozen=True)
 class _MemberResult:
-    """The result of a member. code: exit code; line: what is said of it"""
+    """The result of a member. code: its exit code; line: its result as text"""
 
     code: int
     line: str
@@ -47,7 +47,7 @@ _Results = dict[int, _MemberResult]
 
 
 def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> list[dict[str, Any]]:
-    """Run these runs, at most ``runs`` at once in each process. Return the answer of each, as a job's.
+    """Run these runs, at most ``runs`` at once in each process. Return the result of each as that of a job.
 
     Runs of one precision share a process, as torch has one for all. A run that lacks memory beside the others is
     repeated alone. A single process is this one.
@@ -69,7 +69,7 @@ def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> 
 
 
 class _Places:
-    """The places of a list in an open file. Each call takes the next one, in whatever thread or process; None: none."""
+    """The places of a list, in an open file that threads and processes share. A call returns the next place or None."""
 
     def __init__(self, count: int):
         self._file = TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as this object)

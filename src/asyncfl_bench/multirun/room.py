@@ -22,7 +22,7 @@ _KIND = ("algorithm", "client", "dataset", "model")
 
 @dataclass(frozen=True)
 class Room:
-    """Processes at once, and runs at once in each. reason: both with their limits, in a line"""
+    """Processes at once, and runs at once in each. reason: one line with both numbers and their limits"""
 
     processes: int
     runs: int
@@ -89,7 +89,7 @@ def _largest_fitting(typed: int | None, most: Mapping[str, int], fits: Callable[
 
 
 def _sizes_of(pending: Sequence[Settings]) -> list[RunSize]:
-    """Return the size of each run. One of each kind is built; one that cannot be built takes nothing."""
+    """Return the size of each run. One run of each kind is built; a run that cannot be built counts as 0 bytes."""
     known: dict[object, RunSize] = {}
     for one in pending:
         kind = _kind_of(one)
