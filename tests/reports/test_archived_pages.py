@@ -17,6 +17,7 @@ from asyncfl_bench import load_bank
 from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.reports import board, cli
 from asyncfl_bench.reports.bank_page import write_bank_page
+from asyncfl_bench.reports.judged_claims import judge_claims
 from asyncfl_bench.reports.pages import write
 from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page
@@ -108,11 +109,11 @@ def test_figures_of_the_bank_drawn_again_are_the_committed_ones(tmp_path):
 
 
 def test_the_board_has_the_verdicts_of_the_committed_pages():
-    rows = board.board_rows(read_pages(RESULTS))
+    rows = judge_claims(read_pages(RESULTS))
     assert (RESULTS / "README.md").read_text("utf-8") == board.board_text(rows)
     assert (RESULTS / board.CLAIMS).read_text("utf-8") == board.claims_csv(rows)
 
 
 def test_the_page_of_a_rule_has_the_claims_bank_and_findings_of_today():
-    texts = board.rule_texts(board.board_rows(read_pages(RESULTS)), RESULTS)
+    texts = board.rule_texts(judge_claims(read_pages(RESULTS)), RESULTS)
     assert {path.stem: path.read_text("utf-8") for path in (RESULTS / "by_rule").iterdir()} == texts, "make rules"

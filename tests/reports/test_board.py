@@ -12,8 +12,8 @@ from reports.chromium import Chromium, missing
 from reports.claims_by_hand import demo, found, write_page, write_pages
 
 from asyncfl_bench.analysis import claims
+from asyncfl_bench.analysis.names import rule_classes
 from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
-from asyncfl_bench.config import options
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.board import CLAIMS, HTML, board_text, write_board
 from asyncfl_bench.reports.judged_claims import judge_claims
@@ -76,7 +76,7 @@ def test_each_rule_has_a_row_and_a_page_that_ends_with_what_the_runs_say(results
     text = write_board(results).read_text()
     index = table_after(text, "## Rules")
     names = re.findall(r"\(by_rule/(\w+)\.md\)", text)
-    assert sorted(names) == options("algorithm") and all((results / f"by_rule/{name}.md").exists() for name in names)
+    assert sorted(names) == sorted(rule_classes()) and all((results / f"by_rule/{name}.md").exists() for name in names)
     row = next(row for row in index if row[0].startswith("[FedBuff]"))
     assert row[1] == "arXiv:2106.06639" and re.fullmatch(r"\d+ / \d+ / \d+", row[2])
     page = (results / "by_rule" / "fedbuff.md").read_text()
