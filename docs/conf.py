@@ -29,9 +29,9 @@ _CONTENTS = {
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/bank docs/howto/decide docs/howto/cluster "
     "docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule docs/howto/fleet "
     "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents",
-    "Reference": "docs/reference/command_line build/pages/settings docs/reference/algorithms docs/explanation/time "
+    "Reference": "docs/reference/command_line build/pages/settings docs/explanation/rules docs/explanation/time "
     "docs/reference/run_directory docs/reference/statistics",
-    "Explanation": "docs/explanation/rules docs/explanation/architecture docs/explanation/performance",
+    "Explanation": "docs/explanation/architecture docs/explanation/performance",
     "Rules": " ".join(f"results/by_rule/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
     "docs/findings/gas docs/findings/rules docs/findings/bank docs/findings/memory docs/findings/leads "
@@ -56,8 +56,6 @@ def _write_pages(app):
 
 def _with_contents(app, name, source):
     """The site's contents, which readers of the repository have as the README's last section."""
-    if name == "docs/reference/algorithms":
-        source[0] = re.sub(r"^\| `(\w+)` \|", r"| [`\1`](../../results/by_rule/\1.md) |", source[0], flags=re.M)
     if name == root_doc:
         for caption, pages in _CONTENTS.items():
             lines = ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages.split(), "```", ""]

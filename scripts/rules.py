@@ -31,11 +31,12 @@ INTRO = """# Rules, side by side
 Server rules differ in the moment of a step, the server's memory and information, and special cases.
 
 ```sh
+afl-run --help algorithm       # every rule and its source, in one line
 afl-run --help algorithm=ace   # the settings of one rule
 ```
 
-`make rules` writes this page from the code and from [limits.yaml](limits.yaml).
-[Algorithms](../reference/algorithms.md) has the sources.
+Each name leads to the rule's page: its mathematics, its differences from other code, and the results of its runs. The
+[board](../../results/README.md#rules) says in a line what each does. `make rules` writes these pages.
 
 n is the number of clients, T of server iterations, C of classes, d of parameters (split rules: of the clients' layers).
 M, Q_s, Q_c and rennala's B are buffer sizes; fedfa's K and S are `queue` and `every`. u is the number of server
@@ -47,9 +48,10 @@ says whether a [live server](../howto/live.md) can run the rule, and for which s
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
-These rules receive gradients, the others differences:
+These rules receive gradients, the others differences of `client.local_steps` local steps of SGD or AdamW:
 {gradients}.
-The split rules {split} receive messages too.
+The split rules {split} receive messages too. The server step is `algorithm.eta`, or `algorithm.c * sqrt(n / T)`
+([T](time.md#end-of-a-run)).
 
 An update moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. The exceptions are:
 
@@ -57,16 +59,20 @@ An update moves 4 d bytes down and 4 d bytes up, and clients keep nothing betwee
 | --- | --- | --- |
 {exceptions}
 
-Independent NumPy code computes the final weights of each rule from the trace, except for {unreplayed},
-which the list below checks.
+Equal server iterations are not equal work: one iteration of `ace` can use all uploads of a tick, one of `fedbuff` M.
+`budget.uploads=5000` ends all rules after the same work.
+
+Not included are FedCompass, QuAFL, PORT's urging and the clients' half of FedASMU: they need client polling, server
+timers, or clients that keep their model. We found no text that states these exactly: MasFL, momentum approximation,
+FAVAS, TimelyFL, HeLoCo's constants, the update of Generalized AsyncSGD, FedStale's functions of staleness.
 """
 TREE = """
 ## Special cases
 
 With the settings of its line a rule reduces to another rule. Settings after a semicolon belong to the other rule. A
-[test](../../tests/algorithms/test_limits.py) runs both rules of each line on digits, and again with a setting under
-which they differ. Solid arrows mean the same bits. Dashed arrows and ≈ mean equal up to rounding, since sums have
-another order. {alone} are in no line.
+[test](../../tests/algorithms/test_limits.py) runs both rules of each line, and again with a setting under
+which they differ. Solid arrows mean the same bits. Dashed arrows and ≈ mean equal up to rounding. Independent NumPy
+code computes the final weights of all rules from the trace, except for {unreplayed}. {alone} are in no line.
 
 ![Rules and the rules they reduce to](limits.svg)
 """
@@ -190,7 +196,8 @@ def page() -> str:
     lines, exceptions = [INTRO], []
     for name, rule in known.items():
         memory = sections(rule).get("Memory", "").removesuffix(".")
-        lines.append(row([f"`{name}`", steps(rule), memory, told(rule), deployment(rule)]))
+        link = f"[`{name}`](../../results/by_rule/{name}.md)"
+        lines.append(row([link, steps(rule), memory, told(rule), deployment(rule)]))
         sent, kept = bytes_of_an_update(rule), kept_by_clients(rule)
         if (sent, kept) != ("4 d + 4 d", "0"):
             exceptions.append(row([f"`{name}`", sent, kept]))
@@ -198,9 +205,9 @@ def page() -> str:
         "gradients": listed([name for name, rule in known.items() if rule.upload_kinds[0] == "gradient"]),
         "split": listed([name for name, rule in known.items() if rule.needs.cuts]),
     }
-    lines.append(MORE.format(exceptions="\n".join(exceptions), unreplayed=listed(unreplayed()), **kinds).rstrip("\n"))
+    lines.append(MORE.format(exceptions="\n".join(exceptions), **kinds).rstrip("\n"))
     alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
-    lines.append(TREE.format(alone=listed(alone)))
+    lines.append(TREE.format(alone=listed(alone), unreplayed=listed(unreplayed())))
     for number, edge in enumerate(edges, 1):
         lines.append(f"{number}. `{edge.rule}` {'→' if edge.bits else '≈'} `{edge.other}`: {edge.when}")
     return "\n".join(lines) + "\n"

@@ -52,7 +52,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def index_part(rows: Sequence[JudgedClaim]) -> Part:
-    """Return the table of all rules: source, claims that name the rule, and its accuracy in each world of the bank."""
+    """Return the table of all rules: what each does, its claims, and its accuracy in each world of the bank."""
     bank = bank_lines()
     worlds = [*dict.fromkeys(line[0] for own in bank.values() for line in own)]
     lines = []
@@ -60,9 +60,10 @@ def index_part(rows: Sequence[JudgedClaim]) -> Part:
         own = [row for row in rows if rule in rules_of_claim(row.claim) and row.claim.board == "paper"]
         means = {world: text.partition(" ±")[0] for world, _, text, _ in bank.get(rule, ())}
         link = f"[{names.algorithm_label(rule)}]({FOLDER}/{rule}.md)"
-        lines.append([link, _source(rule), _count(own), *(means.get(world, "") for world in worlds)])
+        meaning = manual.describe_choice("algorithm", rule).removesuffix(".")
+        lines.append([link, meaning, _count(own), *(means.get(world, "") for world in worlds)])
     heads = [f"tuned, {world.rpartition('/')[2]} [%]" for world in worlds]
-    frame = pd.DataFrame(lines, columns=["rule", "source", "hold / fail / open", *heads])
+    frame = pd.DataFrame(lines, columns=["rule", "meaning", "hold / fail / open", *heads])
     return Table("rules", frame, frame)
 
 
@@ -152,13 +153,6 @@ def _rules_in_order() -> list[str]:
 def _docstring(rule: str) -> str:
     text = inspect.cleandoc(names.rule_classes()[rule].__doc__ or "")
     return re.sub(r"\n\n[^\n]*(?:\(trial\.after_each\)|, the model after each)[^§]*", "", text).rstrip()
-
-
-def _source(rule: str) -> str:
-    """Return the first arXiv number of the docstring, else the first words in brackets."""
-    text = _docstring(rule)
-    found = re.search(r"arXiv:\d+\.\d+", text) or re.search(r"(?<=\()[^()]*\d{4}(?=[,)])", text)
-    return found[0] if found else ""
 
 
 def _findings(label: str, results: Path) -> list[str]:
