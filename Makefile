@@ -29,7 +29,7 @@ $(DEV): $(STAMP)
 	$(INSTALLER) -e '.[dev]'
 	touch $(DEV)
 
-.PHONY: help setup run test test-slow test-all lint docs figures pages-check crash bench peers golden rules settings
+.PHONY: help setup run test test-slow test-all lint docs figures pages-check crash bench peers golden messages rules settings
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -75,6 +75,9 @@ peers: $(STAMP) ## FLGo, FLSim, FedLab and APPFL beside ours (downloads 7 GB int
 
 golden: $(DEV) ## renew the golden trajectories (say why in the commit)
 	$(BIN)/python tests/algorithms/golden.py
+
+messages: $(DEV) ## renew tests/messages.txt, what wrong commands answer; read the difference
+	RENEW_MESSAGES=1 $(BIN)/python -m pytest -m "" tests/test_messages.py
 
 rules: $(DEV) ## docs/explanation/rules.md and its figure, from the rules' declarations; the pages in results/by_rule
 	$(BIN)/python scripts/rules.py

@@ -8,9 +8,11 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.pop("ASYNCFL_BENCH_DATA", None)
 
 import gc
+import shlex
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,6 +72,29 @@ def afl_run(monkeypatch, capsys):
         raise AssertionError("the command ended without an exit code")
 
     return call
+
+
+@pytest.fixture
+def answer(monkeypatch, afl_run):
+    """``answer(command)``: of the command, and the settings and jobs that it would run or launch, noted instead."""
+    from asyncfl_bench import experiment
+    from asyncfl_bench.cli import command
+    from asyncfl_bench.multirun import pending
+
+    noted = SimpleNamespace(settings=None, planned=[])
+
+    def run(settings, group=None, **more):
+        noted.settings = settings
+        return SimpleNamespace(exit_code=0)
+
+    def launch(arguments):
+        noted.planned = list(pending.state.planned)
+        return 0
+
+    monkeypatch.setattr(experiment, "execute", run)
+    monkeypatch.setattr(command, "closing_line", lambda *result: "")
+    monkeypatch.setattr("asyncfl_bench.multirun.run.run_hydra", launch)
+    return lambda text: (afl_run(*shlex.split(text)), noted)
 
 
 @pytest.fixture

@@ -36,11 +36,6 @@ def test_a_bad_cache_setting_is_refused_with_its_whole_key(word, said):
     assert caught.value.key == f"algorithm.{word.partition('=')[0]}" and said in str(caught.value)
 
 
-def test_clients_memories_are_not_rounded():
-    with pytest.raises(ConfigError, match=r"algorithm\.cache\.precision=int8: must be fp32 with rule=incremental"):
-        compose(["algorithm=ace", "algorithm.rule=incremental", "algorithm.cache.precision=int8"])
-
-
 @pytest.mark.parametrize("algorithm", ["ace", "aced", "ca2fl"])
 def test_the_place_is_no_part_of_a_runs_identity_and_the_precision_is(algorithm):
     plain, disk, int8 = (

@@ -206,69 +206,6 @@ def test_the_data_directory_comes_from_the_key_then_the_environment(tmp_path, mo
     assert compose([f"data_dir={tmp_path / 'two'}"]).data_dir == tmp_path / "two"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["algorithm=fedprox", "client.proximal=0.1"], "client.proximal=0.1: .*algorithm=fedprox: set algorithm.mu"),
-        (["algorithm=feddyn", "client.proximal=1"], "client.proximal=1.0: .*algorithm=feddyn: set algorithm.alpha"),
-        (["algorithm=fedasync", "client.proximal=1"], "client.proximal=1.0: .*algorithm=fedasync: set algorithm.rho"),
-        (
-            ["algorithm=fedavg", "schedule.dispatch=immediate"],
-            "schedule.dispatch=immediate: must be auto or per_round for fedavg",
-        ),
-        (
-            ["algorithm=feddyn", "schedule.dispatch=after_update"],
-            "schedule.dispatch=after_update: must be auto or per_round",
-        ),
-        (
-            ["schedule.dispatch=later"],
-            "schedule.dispatch=later: must be one of auto, immediate, after_update, per_round",
-        ),
-        (["algorithm=ace", "client.local_epochs=2"], "client.local_epochs=2: must be null for uploads that are grad"),
-        (["algorithm=fedavg", "client.local_epochs=0"], "client.local_epochs=0: must be a whole number >= 1, or null"),
-        (
-            ["algorithm=fedavg", "client.local_epochs=2", "client.local_steps=5"],
-            "client.local_steps=5: must be 1 with local_epochs=2",
-        ),
-        (["algorithm=fedavg", "client=adamw", "client.lr_decay=0.9"], "client.lr_decay=0.9: must be 1 with optimizer="),
-        (["client.lr_decay=0"], r"client.lr_decay=0.0: must be a number in \(0, 1\]"),
-        (["algorithm=fedprox", "algorithm.mu=-1"], "algorithm.mu=-1.0: must be a number >= 0"),
-        (["algorithm=fedavg", "algorithm.weights=size"], "algorithm.weights=size: must be one of samples, uniform"),
-        (["algorithm=fedopt", "algorithm.tau=0"], "algorithm.tau=0.0: must be a number > 0"),
-        (["algorithm=fedopt", "algorithm.optimizer=sgd"], "algorithm.optimizer=sgd: must be one of adam, yogi, adagr"),
-        (["algorithm=feddyn", "algorithm.alpha=0"], "algorithm.alpha=0.0: must be a number > 0"),
-        (["algorithm=fedasync", "algorithm.alpha=1.5"], r"algorithm.alpha=1.5: must be a number in \(0, 1\]"),
-        (["algorithm=fedasync", "algorithm.lag=seconds"], "algorithm.lag=seconds: must be one of iterations, time"),
-        (["algorithm=asyncfeded", "client.upload=gradient"], "client.upload=gradient: must be one of difference for"),
-        (["algorithm=asyncfeded", "algorithm.k_rule=floor"], "algorithm.k_rule=floor: must be one of accumulate, lit"),
-        (
-            ["algorithm=asyncfeded", "client.local_epochs=10", "algorithm.k_max=5"],
-            "algorithm.k_max=5: must be at least the first K, which is 10",
-        ),
-        (
-            ["availability=suspension", "availability.probability=1"],
-            r"availability.probability=1.0: must be a number in \[0, 1\)",
-        ),
-        (["availability=suspension", "availability.hang=-1"], "availability.hang=-1.0: must be a number >= 0"),
-        (["availability.probability=0.5"], ".*no such setting of availability, except with availability=suspension$"),
-        (["delay.bandwidth=9"], ".*no such setting of delay, except with delay=work_and_link; known: unit, beta"),
-        (["delay=work_and_link", "delay.bandwidth=0"], "delay.bandwidth=0.0: must be a number > 0, or null"),
-        (["delay=work_and_link", "delay.link_spread=-1"], "delay.link_spread=-1.0: must be a number >= 0"),
-        (
-            [
-                *("delay=work_and_link", "delay.seconds_per_sample=0", "algorithm=fedavg"),
-                *("budget.server_iterations=null", "budget.virtual_time=9"),
-            ],
-            "budget.virtual_time=9.0: must be joined by another budget: under delay=work_and_link virtual time stands",
-        ),
-    ],
-)
-def test_a_bad_setting_of_rounds_work_or_availability_is_named_with_what_is_allowed(words, message):
-    with pytest.raises(ConfigError, match=message) as caught:
-        compose(words)
-    assert "\n" not in str(caught.value)
-
-
 def test_work_is_handed_out_as_the_rule_needs_it():
     for algorithm, expected in (("ace", "immediate"), ("asyncfeded", "immediate"), ("fedavg", "per_round")):
         assert compose([f"algorithm={algorithm}"]).parts["schedule"].config.dispatch == expected

@@ -37,7 +37,6 @@ from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
 from asyncfl_bench.multirun.preview import preview_jobs
 from asyncfl_bench.multirun.progress import SweepProgress
-from asyncfl_bench.multirun.run import run_all
 from asyncfl_bench.multirun.trials import describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.progress_bar import clock_text
@@ -52,12 +51,6 @@ def describe_plan(*args, **more):
 
 def estimate_runs(settings):
     return estimate.estimate_runs(settings, past_runs(settings))
-
-
-def test_a_folder_that_cannot_be_written_is_refused_by_its_setting(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"^output_dir=.*file/below: must be a folder that can be written; in "):
-        run_all(["algorithm=asgd", "scale=smoke", f"output_dir={tmp_path}/file/below"])
 
 
 def leave(job, **summary):

@@ -91,13 +91,6 @@ def test_each_run_of_a_multirun_has_the_folder_of_its_own_values_and_is_sent_the
         assert not any("$" in word for word in (*job.placing, *job.hydra))
 
 
-@pytest.mark.parametrize("words", [["seed=7,8"], ["algorithm=ace,asgd"], ["seed=7", "n_clients=10,20"]])
-@pytest.mark.parametrize("folder", ["hydra.sweep.subdir=fixed", "hydra.sweep.subdir=x${concurrency}"])
-def test_a_folder_that_does_not_tell_two_runs_apart_is_refused(words, folder):
-    with pytest.raises(ConfigError, match=r"^hydra.sweep.subdir=\S+: is one folder for \S+ and for \S+; hydra"):
-        plan([*words, folder])
-
-
 def test_two_runs_of_one_identity_may_have_one_folder_and_folders_of_another_option_two():
     assert len(plan(["algorithm=ace,ace", "hydra.sweep.subdir=fixed"])) == 1
     assert len(plan(["output_dir=a,b"])) == 2

@@ -15,7 +15,7 @@ import yaml
 from asyncfl_bench import load_bank, sweep
 from asyncfl_bench.config import places
 from asyncfl_bench.config.overrides import parse_override
-from asyncfl_bench.config.search_stages import Stages, multiply_step
+from asyncfl_bench.config.search_stages import multiply_step
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
 from asyncfl_bench.multirun import stages
@@ -49,43 +49,12 @@ def test_a_score_is_the_mean_over_the_last_fifth_and_a_diverged_run_has_none(tmp
     assert math.isnan(late_score(finished(tmp_path, "diverged", rows), "validation/accuracy"))
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"finalist": 4}, r"^hydra.sweeper.stages.finalist=4: must be left out; the keys are factor_seeds, factors, "),
-        ({"finalists": 0}, r"^hydra.sweeper.stages.finalists=0: must be a whole number above 0$"),
-        ({"judged_seeds": []}, r"^hydra.sweeper.stages.judged_seeds=\[\]: must be a list of seeds, for example"),
-        (
-            {"judged_seeds": [101]},
-            r"^hydra.sweeper.stages.judged_seeds=\[101\]: must be seeds that no point was chosen",
-        ),
-        ({"factors": [0]}, r"^hydra.sweeper.stages.factors=\[0\]: must be a list of numbers above 0$"),
-    ],
-)
-def test_stages_that_cannot_be_are_refused(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        Stages.from_settings({**WHOLE, **changes})
-
-
 def test_a_word_that_the_stages_choose_is_refused_and_other_sweeps_have_no_stages():
     assert stages_or_none(["sweep=tune"]) is None
     stages = stages_or_none(["sweep=bank"])
     for word in ("seed=1", "trials=4", "algorithm.eta=interval(0.1,1)"):
         with pytest.raises(ConfigError, match=r"is chosen by hydra\.sweeper\.stages of the sweep file; leave it out"):
             StagedSearch(["sweep=bank", "algorithm=ace", word], stages)
-
-
-@pytest.mark.parametrize(
-    ("space", "more", "said"),
-    [
-        ("algorithm.c", [], "; declare it in search_space of the rule's yaml$"),  # c is no step of the bank
-        ("algorithm.eta", ["algorithm.eta=0.1"], "; declare it in .* yaml, and leave algorithm.eta=0.1 out$"),
-    ],
-)
-def test_factors_without_a_searched_step_are_refused(space, more, said, tmp_path, monkeypatch):
-    words = own_rule(tmp_path, monkeypatch, f'{space}: "interval(0.1,1)"')
-    with pytest.raises(ConfigError, match="^algorithm=mine: needs a range of algorithm.eta or client.lr" + ".*" + said):
-        StagedSearch([*words, *more], stages_or_none(words))
 
 
 def test_a_searched_setting_of_a_world_gets_no_page_and_the_plan_says_so(tmp_path, monkeypatch):

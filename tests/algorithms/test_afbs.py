@@ -168,40 +168,10 @@ def test_clients_without_samples_alone_in_a_cluster_stay_since_nobody_beats_them
     assert flush(empty[:2], [0, 0], **given)[1]["kept"].tolist() == [1, 1]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("buffer_size=0", "must be a whole number >= 1"),
-        ("clusters=0", "must be a whole number >= 1, or null for the split's groups"),
-        ("clusters=101", "must be at most n_clients=100"),
-        ("clustering=planted", "must be projected or none: the split plants no groups, heterogeneity=clusters does"),
-        ("clustering=kmeans", "must be one of projected, planted, none"),
-        ("keep=always", "must be one of random, never"),
-        ("maximum=all", "must be one of cluster, buffer"),
-        ("weight=constant", "must be one of freshest, own, none"),
-        ("sigma=-1", "must be a number >= 0"),
-        ("rank=0", "must be a whole number >= 1, or null for the number of classes less 1"),
-        ("sigma=1", "with algorithm.clusters=1"),
-        ("maximum=buffer", "where all clients are in one cluster"),
-        ("clusters=3 algorithm.keep=never algorithm.maximum=buffer", "with algorithm.keep=never"),
-        ("clustering=none algorithm.clusters=3", "with algorithm.clustering=none"),
-    ],
-)
-def test_a_wrong_setting_is_one_message(words, message):
-    with pytest.raises(ConfigError, match=f"^algorithm.*{message}") as caught:
-        compose(["algorithm=afbs", *f"algorithm.{words}".split()])
-    assert "\n" not in str(caught.value)
-
-
 def test_a_rank_that_hides_nothing_is_refused_before_anything_is_on_disk(tmp_path):
     with pytest.raises(ConfigError, match=r"^algorithm\.rank=10: must be fewer than the 10 classes of this task$"):
         run([*WORDS, "algorithm.rank=10", "algorithm.clusters=2", f"output_dir={tmp_path}/runs"])
     assert not (tmp_path / "runs").exists()
-
-
-def test_more_groups_than_clients_are_refused_by_the_name_that_was_set():
-    with pytest.raises(ConfigError, match=r"^heterogeneity\.groups=21: must be at most the number of clients \(20\)$"):
-        run([*WORDS, "heterogeneity=clusters", "heterogeneity.groups=21"])
 
 
 def test_the_number_of_clusters_is_that_of_the_splits_groups_where_it_plants_some():

@@ -6,8 +6,6 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.delayed_nesterov import DelayedNesterov
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.types import Workload
 
@@ -85,13 +83,6 @@ def test_at_least_one_step_is_done_however_slow_a_client_is():
     world = WORLD | {"n": 2, "delay": PerStep([[1.0], [20.0]]), "workload": Workload(k=8)}
     simulate(DelayedNesterov(dylu=True), virtual_time=400, observers=[steps], **world)
     assert steps.k[1][:3] == [8, 1, 1]
-
-
-def test_more_momentum_than_a_window_has_is_refused():
-    with pytest.raises(
-        ConfigError, match=r"^algorithm.spread=0.3: must be in \[0, 1 / algorithm.window\], here at most 0.25"
-    ):
-        compose(["algorithm=delayed_nesterov", "algorithm.window=4", "algorithm.spread=0.3"])
 
 
 @pytest.mark.parametrize("k", [2, 5, 7])

@@ -5,8 +5,6 @@ import pytest
 import torch
 
 from asyncfl_bench.algorithms.fadas import Fadas
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload
 
 BUFFERS = np.random.default_rng(0).normal(size=(12, 3, 4)) * np.array([1.0, 1e-3, 10.0, 0.1])  # 12 of 3 uploads
@@ -88,16 +86,3 @@ def test_beyond_the_threshold_the_stalest_upload_shortens_the_step():
 
 def test_the_size_of_a_step_does_not_depend_on_the_size_of_the_differences():
     np.testing.assert_allclose(steps(of_three()), steps(of_three(), 1000 * BUFFERS), rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["eps=0"], r"^algorithm\.eps=0\.0: must be a number > 0$"),
-        (["delay_adaptive=yes"], r"^algorithm\.delay_adaptive=yes: must be one of none, code, paper$"),
-        (["tau_c=3"], r"^algorithm\.tau_c=3: .*delay_adaptive=none"),
-    ],
-)
-def test_a_bad_setting_is_one_message(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose(["algorithm=fadas", *(f"algorithm.{word}" for word in words)])

@@ -8,8 +8,6 @@ from toy import Scripted, simulate
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedac import FedAc
 from asyncfl_bench.clients.versions import ClientVariates, ModelVersions
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Delivery, Upload, Work, Workload
 
@@ -165,18 +163,3 @@ def test_models_and_uploads_are_two_vectors_which_bytes_count(tmp_path):
     fedac, fedbuff = (run([f"algorithm={name}", *words]).summary for name in ("fedac", "fedbuff"))
     for way in ("uplink", "downlink"):
         assert fedac["used"][f"{way}_bytes"] == 2 * fedbuff["used"][f"{way}_bytes"] > 0
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["client=adamw"], r"^client\.optimizer=adamw: must be sgd for fedac, whose clients keep the mean of their"),
-        (["client.momentum=0.9", "client.local_steps=3"], r"^client\.momentum=0\.9: must be 0 for fedac"),
-        (["client.upload=gradient"], r"^client\.upload=gradient: "),
-        (["diagnostics=mse"], r"^diagnostics=mse: "),
-        (["algorithm.floor=0"], r"^algorithm\.floor=0\.0: must be a number in \(0, 1\]$"),
-    ],
-)
-def test_what_it_cannot_work_with_is_one_message(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose(["algorithm=fedac", *words])

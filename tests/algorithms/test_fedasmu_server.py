@@ -7,8 +7,6 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.fedasmu_server import FedAsmuServer
 from asyncfl_bench.algorithms.fedasync import FedAsync
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
@@ -46,8 +44,3 @@ def test_without_the_part_that_falls_it_is_fedasync_with_a_constant_weight(alpha
     one = models(FedAsmuServer(lam=0.0, mu=mu, iota=alpha / (1 - alpha) / mu))
     np.testing.assert_allclose(one, models(FedAsync(alpha=alpha)), rtol=1e-12)
     assert not np.allclose(models(FedAsmuServer()), one, atol=0.01)
-
-
-def test_settings_under_which_no_model_would_be_mixed_in_are_refused():
-    with pytest.raises(ConfigError, match=r"^algorithm\.lam=0\.0: must be > 0 where algorithm.iota is 0"):
-        compose(["algorithm=fedasmu_server", "algorithm.lam=0"])

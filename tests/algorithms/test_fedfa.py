@@ -1,14 +1,11 @@
 """FedFa: the mean of the last local models, and when it is taken."""
 
 import numpy as np
-import pytest
 import torch
 from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.fedavg import FedAvg
 from asyncfl_bench.algorithms.fedfa import FedFa, FedFaConfig
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
 
@@ -56,21 +53,3 @@ def test_a_queue_of_all_clients_dispatched_together_is_fedavg_with_equal_weights
     one = models(FedFa(FedFaConfig(queue=N, every=N)), schedule=schedule)
     rounds = SameClient(ScheduleConfig(dispatch="per_round"))
     np.testing.assert_allclose(one, models(FedAvg(weights="uniform", eta=1.0), schedule=rounds), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["queue=0"], r"^algorithm\.queue=0: must be a whole number >= 1$"),
-        (["every=0"], r"^algorithm\.every=0: must be a whole number >= 1$"),
-        (["queue=3", "every=4"], r"^algorithm\.every=4: must be at most algorithm\.queue=3: more are not kept$"),
-    ],
-)
-def test_a_bad_setting_is_one_message(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose(["algorithm=fedfa", *(f"algorithm.{word}" for word in words)])
-
-
-def test_a_queue_that_would_never_fill_is_refused():
-    with pytest.raises(ConfigError, match=r"^algorithm\.queue=11: must be at most 10, the clients in flight"):
-        compose(["algorithm=fedfa", "algorithm.queue=11", "schedule.dispatch=after_update", "concurrency=10"])

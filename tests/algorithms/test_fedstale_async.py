@@ -11,8 +11,6 @@ from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
 from asyncfl_bench.algorithms.mifa import Mifa
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload
 
 N, M = 6, 4
@@ -111,12 +109,6 @@ def test_over_those_heard_the_divisor_grows_with_them():
         FedStaleAsync(beta=1.0, p=[1.0], over="heard", buffer_size=1), (0, [3.0]), (1, [6.0]), (2, [0.0])
     )
     assert [model for (model,) in found] == pytest.approx([3, 3 + 9 / 2, 3 + 9 / 2 + 9 / 3])
-
-
-@pytest.mark.parametrize("p", ["[0]", "[1.1]", "[]", "[0.5,0.5]"])
-def test_probabilities_that_are_none_are_refused(p):
-    with pytest.raises(ConfigError, match=r"^algorithm\.p=\[.*\]: must be a list of"):
-        compose(["algorithm=fedstale_async", f"algorithm.p={p}", "n_clients=3"])
 
 
 def test_the_mean_may_be_over_those_who_were_heard():

@@ -195,15 +195,6 @@ def test_rescaled_asgd_ends_near_the_optimum_with_times_known_or_seen(times, eta
     assert np.mean([model for _, model in found]) == pytest.approx(end, abs=0.001)
 
 
-def test_rescaled_asgd_refuses_times_that_are_not_one_per_client():
-    with pytest.raises(
-        ConfigError, match=r"^algorithm.times=\[1.0, 2.0\]: must be a list of numbers > 0, one for each of the 3"
-    ):
-        compose(["algorithm=rescaled_asgd", "algorithm.times=[1,2]", "n_clients=3"])
-    with pytest.raises(ConfigError, match=r"^algorithm.times=\[1.0, 0.0\]: must be a list of numbers > 0"):
-        compose(["algorithm=rescaled_asgd", "algorithm.times=[1,0]", "n_clients=2"])
-
-
 @pytest.mark.parametrize("clip", [None, 1e6])
 def test_clipped_asgd_that_never_clips_is_asgd_bit_for_bit(clip):
     np.testing.assert_array_equal(models(ClippedAsgd(eta=0.1, clip=clip)), models(Asgd(eta=0.1)))

@@ -487,11 +487,6 @@ def test_a_series_may_be_any_of_several_settings():
         assert ask(frame, **ask_own).seeds == found
 
 
-def test_two_runs_of_a_seed_in_one_cell_are_refused():
-    with pytest.raises(BenchError, match="ACE has several runs with one seed"):
-        ask(pd.concat([runs(ace=[1.0]), runs(ace=[2.0], asgd=[1.0])]), **ORDER)
-
-
 # rule 0: seeds that were seen before the rules were declared
 LEAD, LEVEL_OFF = [60.0, 61.0, 62.0], [50.0, 51.0, 52.1]
 

@@ -53,15 +53,6 @@ def test_every_sample_is_as_likely_to_be_drawn():
     assert np.abs(counts - 800).max() < 5 * np.sqrt(2000 * 0.4 * 0.6)  # five standard deviations
 
 
-@pytest.mark.parametrize("batch_size", [0, -1, 2.5, "some", True, None])
-def test_an_impossible_batch_size_is_refused(batch_size):
-    from asyncfl_bench.clients.local import LocalConfig
-    from asyncfl_bench.errors import ConfigError
-
-    with pytest.raises(ConfigError, match="batch_size"):
-        LocalConfig(batch_size=batch_size)
-
-
 def test_batches_drawn_one_by_one_are_those_drawn_together():
     work, many = Work(0, 0, 2, 0, 8), Batches(PARTITION, 4, Streams(0))
     one_by_one = many.one_by_one(work)

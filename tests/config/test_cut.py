@@ -33,18 +33,6 @@ def test_what_a_cut_model_cannot_go_with_is_named(word, algorithm):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("model", ["vgg16", "resnet18"])
-def test_batch_normalisation_is_refused_in_a_cut_model(model):
-    with pytest.raises(ConfigError, match=r"model.norm=batch: must be group"):
-        compose(["algorithm=gas", f"model={model}", "model.norm=batch"])
-
-
-def test_nobody_may_drop_out_where_all_wait_for_each_other():
-    with pytest.raises(ConfigError, match="availability=dropout: must be always with algorithm=minibatch_sfl"):
-        compose(["algorithm=minibatch_sfl", "availability=dropout"])
-    compose(["algorithm=gas", "availability=dropout"])
-
-
 def test_ticks_become_seconds_and_null_becomes_the_models_own_cut():
     settings = compose(["algorithm=gas", "delay=exp_beta5", "model=lenet5", "dataset=cifar10", "concurrency=7"])
     assert settings.root.clock == "time" and settings.parts["model"].config.cut == 6
@@ -61,11 +49,6 @@ def test_a_cut_has_no_effect_on_algorithms_that_cut_nothing_and_names_no_run_ane
     with pytest.raises(ConfigError, match=r"model.cut=3: has no effect with algorithm=ace"):
         compose(["algorithm=ace", "model.cut=3"])
     assert compose(["algorithm=ace", "delay=exp_beta30"]).identity == "5b1a564a"
-
-
-def test_what_generates_has_no_effect_without_generation():
-    with pytest.raises(ConfigError, match=r"has no effect with algorithm\.generate=false"):
-        compose(["algorithm=gas", "algorithm.generate=false", "algorithm.ridge=1"])
 
 
 WIDE = [

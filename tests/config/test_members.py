@@ -15,7 +15,7 @@ from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import ServerRule
 from asyncfl_bench.config.classes import part_class
 from asyncfl_bench.config.member_checks import check_members
-from asyncfl_bench.errors import BenchError, ConfigError, InputError
+from asyncfl_bench.errors import ConfigError, InputError
 
 HEAD = """from asyncfl_bench import Observer
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -40,55 +40,6 @@ def part(tmp_path, monkeypatch, group: str, source: str):
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
     return part_class(f"{group}._target_", "mine.Mine")
-
-
-@pytest.mark.parametrize(
-    ("group", "source", "said"),
-    [
-        (
-            "algorithm",
-            "class Mine(ServerRule):\n    def recceive(self, upload): 0",
-            "Mine.recceive: did you mean receive?",
-        ),
-        ("algorithm", "class Mine(Asgd):\n    def dispatchd(self, client): 0", "did you mean dispatched?"),
-        ("algorithm", "class Mine(Asgd):\n    arrival_fact = ()", "did you mean arrival_facts?"),
-        ("algorithm", "class Mine(Asgd):\n    class Conf(StepConfig): 0", "did you mean Config?"),
-        ("observers", "class Mine(Observer):\n    def arrivd(self, u, changed, time): 0", "did you mean arrived?"),
-        ("observers", "class Mine(Observer):\n    @property\n    def measuree(self): 0", "did you mean measure?"),
-        ("delay", "class Mine(Delay):\n    def durations(self, work): 0", "did you mean duration?"),
-        ("algorithm", "\nclass Mine(ServerRule): 0", r"Mine must define receive\(self, upload\)"),
-        ("algorithm", "\nclass Mine(BufferRule): 0", r"must define add\(self, upload\) and step\(self\)"),
-        (
-            "algorithm",
-            "\nclass Mine(SplitRule): 0",
-            r"must define receive_message\(self, message\) and replies\(self\)",
-        ),
-        ("delay", "\nclass Mine(Delay): 0", r"must define duration\(self, work\)"),
-        ("algorithm", "class Mine(Asgd):\n    def receive(self): 0", r"must take \(self, upload\)"),
-        ("algorithm", "class Mine(Asgd):\n    tick = 0", "Mine.tick must be a method, not 0"),
-        ("algorithm", "class Mine(Asgd):\n    def __init__(self): 0", r"must take \(self, config\)"),
-        ("algorithm", "class Mine(Asgd):\n    def __init__(self, c): 0", r"must call super\(\).__init__\(config\)"),
-        ("algorithm", "class Mine(Asgd):\n    def start(self, m, c, k): 0", r"super\(\).start\(model_d, clients, upl"),
-        ("diagnostics", "class Mine(Diagnostics):\n    def start(self, *, rule): 0", r"must take \(self, \*, rule, sh"),
-        ("algorithm", "class Mine(Asgd):\n    upload_kinds = 'gradient'", r"write upload_kinds = \('gradient',\)"),
-        ("algorithm", "class Mine(Asgd):\n    state_names = 'seen'", r"write state_names = \('seen',\)"),
-        (
-            "algorithm",
-            "class Mine(Asgd):\n    upload_kinds = ('gradients',)",
-            "must be of 'difference' and 'gradient', no",
-        ),
-        ("algorithm", "class Mine(Asgd):\n    upload_kinds = ()", "must be of 'difference' and 'gradient', not"),
-        ("algorithm", "class Mine(Asgd):\n    upload_kinds = {'gradient'}", r"write upload_kinds = \('gradient',\)"),
-        ("algorithm", "class Mine(Asgd):\n    n = 0", "Mine.n is set by the run; choose another name"),
-        ("algorithm", "class Mine(Asgd):\n    server: str = ''", "Mine.server is set by the run"),
-    ],
-)
-def test_a_mistake_in_a_members_name_or_form_is_answered_once_the_class_is_loaded(
-    group, source, said, tmp_path, monkeypatch
-):
-    with pytest.raises(ConfigError, match=rf"^{group}._target_=mine.Mine: .*{said}.* \(mine.py, line 8\)$") as caught:
-        part(tmp_path, monkeypatch, group, source)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_settings_class_is_checked_too(tmp_path, monkeypatch):
@@ -184,20 +135,6 @@ def test_a_model_that_is_changed_in_place_by_an_operator_and_a_step_that_is_chan
         for rule in (InPlace, Asgd)
     ]
     np.testing.assert_array_equal(*map(np.array, models))
-
-
-@pytest.mark.parametrize(
-    ("rule", "delay", "said"),
-    [
-        ({"receive": lambda self, upload: None}, [[1]], "receive returned None: it must return True if it changed the"),
-        ({"work_for": lambda self, client: 1.5}, [[1]], "work_for returned 1.5: it must return a whole number >= 1"),
-        ({}, [[-1]], "duration returned -1.0: it must return a number of seconds, at least 0"),
-        ({}, [[float("nan")]], "duration returned nan: it must return a number of seconds, at least 0"),
-    ],
-)
-def test_an_answer_that_is_none_is_named_with_file_and_line(rule, delay, said):
-    with pytest.raises(BenchError, match=rf"\.py, line \d+: \w+\.{said}"):
-        simulate(type("Mine", (Asgd,), rule)(eta=0.5), n=1, delay=Scripted(delay), server_iterations=2)
 
 
 def test_an_observer_that_is_passed_as_an_object_is_checked_before_the_run():

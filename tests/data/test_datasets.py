@@ -135,24 +135,10 @@ def test_a_part_of_the_images_is_the_first_ones(tmp_path):
         load_images(tmp_path, test_samples=7)
 
 
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        ({"y_test": None}, "no array y_test"),
-        ({"x_train": np.zeros((12, 28, 28), np.uint8)}, r"x_train must be uint8 of shape \(N, 32, 32, 3\)"),
-        ({"x_train": np.zeros((12, 32, 32, 3))}, "found float64"),
-        ({"y_train": np.arange(11)}, "y_train has 11 labels"),
-        ({"y_train": np.full(12, 10)}, "integers 0 to 9, found 10 to 10"),
-        ({"y_train": np.zeros(12)}, "y_train must be a one-dimensional array of integers, found float64"),
-        ({"y_train": np.array([{}] * 12, dtype=object)}, "not a readable .npz"),
-    ],
-)
-def test_a_wrong_archive_is_refused_by_file_and_problem(tmp_path, change, problem):
+def load_wrong_images(folder, change):
     arrays = {name: array for name, array in (images((32, 32, 3)) | change).items() if array is not None}
-    np.savez(tmp_path / "cifar10.npz", **arrays)
-    with pytest.raises(DataError, match=problem) as caught:
-        load_images(tmp_path)
-    assert str(tmp_path / "cifar10.npz") in str(caught.value)
+    np.savez(folder / "cifar10.npz", **arrays)
+    return load_images(folder)
 
 
 @pytest.mark.parametrize("damage", ["lzma", "bzip2", "encrypted", "unknown compression"])
@@ -341,12 +327,6 @@ def test_a_pipe_in_the_place_of_the_digits_is_replaced(tmp_path, monkeypatch):
     assert len(digits._read().x_train) == 1437 and path.is_file()
 
 
-def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
-    monkeypatch.setattr(originals, "read_originals", None)
-    with pytest.raises(DataError, match=r"^CIFAR10 is missing\. Looked for .*cifar10.npz .* dataset.download=true"):
-        load_images(tmp_path, "cifar10")
-
-
 @pytest.mark.slow
 def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypatch):
     import torchvision
@@ -364,12 +344,6 @@ def test_without_network_one_message_names_paths_and_ways_out(tmp_path, monkeypa
     for part in ("data_dir=", "ASYNCFL_BENCH_DATA", "dataset=digits"):
         assert part in message
     assert "\n" not in message and not list(directory.glob("*.npz"))
-
-
-def test_a_data_directory_that_cannot_be_made_is_named(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(DataError, match="file cannot be written"):
-        load_images(tmp_path / "file", "mnist", download=True)
 
 
 @pytest.mark.slow
@@ -391,11 +365,6 @@ def test_several_jobs_download_once_and_all_read_the_same_file(tmp_path, monkeyp
     for data in loaded:
         np.testing.assert_array_equal(data.x_test[:, 0], arrays["x_test"])
     assert not list(tmp_path.glob("*.part"))
-
-
-def test_an_unknown_name_suggests_the_nearest():
-    with pytest.raises(ConfigError, match="did you mean 'cifar100'"):
-        TorchvisionImagesConfig("cifar-100")
 
 
 # --- a user's arrays
@@ -431,33 +400,9 @@ def test_client_ids_give_the_natural_partition(tmp_path):
     assert [samples.tolist() for samples in data.natural] == [[1, 4, 5], [0, 2], [3]]
 
 
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        ({"x_train": np.array([[1.0, np.nan]] * 4)}, "x_train has NaN"),
-        ({"x_test": np.array([[1.0, 1e300]] * 2)}, "x_test has NaN or infinite"),
-        ({"x_train": np.ones((4, 2), int)}, "x_train must be floats"),
-        ({"x_train": np.ones((4, 2, 2))}, "x_train must be floats"),
-        ({"x_train": np.ones((4, 3))}, "one kind and shape"),
-        ({"y_train": np.array([0, 1, -1, 0])}, "classes numbered from 0, found -1"),
-        (
-            {"y_train": np.array([0, 1, 2**64 - 1, 0], np.uint64)},
-            "classes numbered from 0, found 0 to 18446",
-        ),
-        ({"y_train": np.array([0, 1, {}, 0], dtype=object)}, "not a readable .npz"),
-        ({"y_train": np.array([0, 1, 0.5, 0])}, "array of integers, found float64"),
-        ({"y_train": np.array([0, 1, 90210, 0])}, "labels must be numbered from 0, found 90210 among 6 samples"),
-        ({"y_test": np.zeros(3, int)}, "y_test has 3 labels"),
-        ({"y_test": np.array([2, 1])}, "y_test must be labels of training samples; leave out the samples of 2$"),
-        ({"client_train": np.zeros(3, int)}, "client_train must be 4 integers"),
-        ({"client_train": np.zeros(4)}, "client_train must be 4 integers"),
-    ],
-)
-def test_unusable_arrays_are_refused_by_name(tmp_path, change, problem):
-    arrays = {"x_train": np.ones((4, 2)), "y_train": np.array([0, 1, 0, 1])}
-    arrays |= {"x_test": np.ones((2, 2)), "y_test": np.array([0, 1])}
-    with pytest.raises(DataError, match=problem):
-        load_arrays(tmp_path / "a.npz", **(arrays | change))
+def load_wrong_arrays(folder, change, x=((1.0, 1.0),) * 4, y=(0, 1, 0, 1)):
+    arrays = {"x_train": np.array(x), "y_train": np.array(y), "x_test": np.array(x[:2]), "y_test": np.array(y[:2])}
+    return load_arrays(folder / "a.npz", **(arrays | change))
 
 
 def test_a_table_in_the_place_of_a_users_file_is_not_to_be_deleted(tmp_path):
@@ -466,13 +411,6 @@ def test_a_table_in_the_place_of_a_users_file_is_not_to_be_deleted(tmp_path):
     with pytest.raises(DataError, match=wanted) as caught:
         Arrays(ArraysConfig(str(tmp_path / "a.csv"))).load(tmp_path, Streams(0), 2)
     assert "delete" not in str(caught.value)
-
-
-@pytest.mark.parametrize("path", [None, "nowhere/data.npz"])
-def test_a_missing_file_is_refused_with_the_config(path):
-    with pytest.raises(ConfigError, match=r"must be an existing .npz file") as caught:
-        ArraysConfig(path)
-    assert caught.value.key == "path"
 
 
 # --- synthetic
@@ -589,33 +527,3 @@ def test_another_size_of_a_synthetic_client_changes_how_many_samples_it_has_and_
         assert len(x_more) >= 3 * len(x)
         np.testing.assert_array_equal(x_more[: len(x)], x)
         np.testing.assert_array_equal(x_other[:least], x[:least])
-
-
-@pytest.mark.parametrize("key, value", [("size_factor", 0), ("size_seed", -1), ("data_seed", 2**32)])
-def test_impossible_synthetic_sizes_are_refused_by_key(key, value):
-    with pytest.raises(ConfigError, match=rf"^{key}={value}: must be a whole number"):
-        SyntheticConfig(**{key: value})
-
-
-def test_a_synthetic_data_seed_leaves_nothing_for_a_size_seed():
-    with pytest.raises(ConfigError, match=r"^size_seed=1: must be null with data_seed=0, which draws the sizes too"):
-        SyntheticConfig(data_seed=0, size_seed=1)
-
-
-def test_synthetic_refuses_another_number_of_clients():
-    with pytest.raises(ConfigError, match=r"^clients=20: must be null or equal n_clients=30"):
-        synthetic(30, clients=20)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"client_train": np.array([0, 1, -1, 0])}, "client ids >= 0, found -1"),
-        ({"x_train": np.zeros((4, 3, 8, 8), np.uint8)}, r"channels last, \(N, H, W, C\), found uint8 of shape"),
-    ],
-)
-def test_arrays_that_would_be_misread_are_refused(change, said, tmp_path):
-    x, y = np.zeros((4, 8, 8, 3), np.uint8), np.array([0, 1, 0, 1])
-    np.savez(tmp_path / "own.npz", **({"x_train": x, "y_train": y, "x_test": x, "y_test": y} | change))
-    with pytest.raises(DataError, match=said):
-        Arrays(ArraysConfig(path=str(tmp_path / "own.npz"))).load(tmp_path, Streams(0), 2)

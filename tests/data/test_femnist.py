@@ -12,7 +12,6 @@ import pytest
 from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.femnist import Femnist
 from asyncfl_bench.data.pool import PoolConfig
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 
 WRITERS = {"f0002_01": 10, "f0000_14": 20, "f0001_41": 3}  # and how many samples each has
@@ -159,22 +158,3 @@ def test_without_network_or_package_one_message_names_paths_and_ways_out(tmp_pat
         for part in (tmp_path / "femnist.npz", f"{tmp_path}/femnist/**/*.json", "data_dir=", "dataset=digits"):
             assert str(part) in message
     assert not list(tmp_path.glob("*.npz"))
-
-
-def test_columns_that_are_not_femnists_are_refused(tmp_path, monkeypatch):
-    columns = {"image": [np.zeros((28, 28, 3), np.uint8)], "writer_id": ["a"], "character": [1]}
-    hub(monkeypatch, lambda *a, **k: SimpleNamespace(iter=lambda batch_size: [columns]))
-    with pytest.raises(DataError, match=r"images must be uint8 of 28x28 pixels, found uint8 of \(28, 28, 3\)"):
-        femnist(tmp_path)
-
-
-def test_more_writers_than_there_are_is_refused(tmp_path):
-    write_three(tmp_path)
-    with pytest.raises(ConfigError, match=r"^n_clients=3: must be at most 2, .*among the 3 in"):
-        femnist(tmp_path, 3)
-
-
-def test_without_a_request_no_host_is_contacted(tmp_path, monkeypatch):
-    hub(monkeypatch, None)
-    with pytest.raises(DataError, match=r"^flwrlabs/femnist is missing\. Looked .* `dataset.download=true` downloads"):
-        femnist(tmp_path, download=False)

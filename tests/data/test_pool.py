@@ -7,7 +7,6 @@ import pytest
 
 from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.pool import PoolConfig, join_parts, read_pool, split_pool
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 
 SIZES = [20, 9, 41, 100, 5, 30, 60, 12, 25, 33]  # of clients 0 to 9
@@ -75,36 +74,6 @@ def test_shuffled_samples_are_the_same_ones_in_another_order_for_every_client(tm
     assert sorted([*first, *held]) == list(range(50)) and max(held) - min(held) > 5
     again, _, _ = split(many, n=1, shuffled=True)
     np.testing.assert_array_equal(again[:, 1], first)  # whoever else takes part
-
-
-def test_too_few_clients_are_refused_with_the_numbers(tmp_path):
-    with pytest.raises(
-        ConfigError, match=r"^n_clients=9: must be at most 8, .*min_samples=10 .* among the 10 in .*pool"
-    ):
-        split(pool(tmp_path), n=9)
-
-
-@pytest.mark.parametrize(
-    "change, problem",
-    [
-        ({"x": np.zeros((335, 2))}, r"x must be uint8 of shape \(N, 2\), found float64"),
-        ({"x": np.zeros((335, 3), np.uint8)}, r"found uint8 of shape \(335, 3\)"),
-        ({"x": np.full((335, 2), 250, np.uint8)}, "x must hold 0 to 249, found 250"),
-        ({"y": np.full(335, 3)}, "y must hold integers 0 to 2, found 3 to 3"),
-        ({"y": np.zeros(3, int)}, "y has 3 labels, x has shape"),
-        ({"client": np.zeros(3, int)}, "client must be 335 integers"),
-        ({"client": np.full(335, -1)}, "client must hold client ids >= 0"),
-    ],
-)
-def test_a_wrong_pool_is_refused_by_file_and_array(tmp_path, change, problem):
-    with pytest.raises(DataError, match=rf"pool\.npz: .*{problem}"):
-        pool(tmp_path, **change)
-
-
-@pytest.mark.parametrize("key, value", [("min_samples", 1), ("max_samples", 1), ("test_share", 1.0)])
-def test_impossible_settings_are_refused_by_key(key, value):
-    with pytest.raises(ConfigError, match=rf"^{key}={value}: must be"):
-        PoolConfig(**{key: value})
 
 
 def test_names_in_order_become_ids_whatever_the_order_of_the_parts():

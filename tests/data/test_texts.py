@@ -107,23 +107,6 @@ def test_a_line_that_is_no_sample_is_named_with_its_number(tmp_path, bad, said):
         texts(tmp_path)
 
 
-def test_a_split_that_is_missing_and_bytes_that_are_no_text_are_named(tmp_path):
-    write(tmp_path, FILM[:2])
-    with pytest.raises(
-        DataError, match=r'sst2.jsonl: no line has "split": "dev"; must have train and dev, found train$'
-    ):
-        texts(tmp_path)
-    (tmp_path / "sst2.jsonl").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"sst2.jsonl: not a readable text \('utf-8' .*\); must be a file in UTF-8"):
-        texts(tmp_path)
-    (tmp_path / "sst2.jsonl").unlink()
-    (tmp_path / "sst2.jsonl").mkdir()
-    with pytest.raises(DataError, match=r"sst2.jsonl: not a readable text \(Is a directory\); must be a file in UTF-8"):
-        texts(tmp_path)
-    with pytest.raises(ConfigError, match="judged_on=dev: must be test for newsgroups20"):
-        TextsConfig("newsgroups20", "dev")
-
-
 def test_without_the_file_the_message_says_what_was_looked_for_and_how_else_it_goes(tmp_path):
     with pytest.raises(DataError) as caught:
         texts(tmp_path, "newsgroups20", "test")

@@ -13,7 +13,6 @@ from asyncfl_bench import load_clients, load_runs, run
 from asyncfl_bench.analysis.participation import straggler_shares
 from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.clients import client_accuracy_summary, expected_accuracy
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.tracking.archive import archives_by_identity, pack_archive
@@ -162,11 +161,6 @@ def test_a_damaged_table_is_named(measured, tmp_path):
     (cut / "clients.parquet").write_bytes(b"PAR1 and no more")
     found = load_runs(cut).iloc[0]
     assert found["status"] == "inconsistent" and found["note"].startswith("clients.parquet")
-
-
-def test_clients_that_differ_in_more_than_labels_are_refused():
-    with pytest.raises(ConfigError, match="must be false with heterogeneity=natural: clients differ in more than lab"):
-        compose(["dataset=femnist", "heterogeneity=natural", CLIENTS])
 
 
 @pytest.mark.slow

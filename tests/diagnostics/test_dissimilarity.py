@@ -8,7 +8,6 @@ import torch
 from tiers import slow
 
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 
 HIDDEN, CLASSES, FEATURES, OWN = 5, 3, 4, 25
@@ -84,8 +83,3 @@ def test_looking_changes_nothing_and_goes_on_where_a_run_was_cut():
     assert again.diagnostics.measure({}) == looked.diagnostics.measure({}) != {}
     looked.simulation.run()
     assert torch.equal(plain.model_d, looked.model_d)
-
-
-def test_rules_that_show_no_rows_are_refused():
-    with pytest.raises(ConfigError, match=r"diagnostics=dissimilarity: must be none: algorithm=fedavg shows no rows"):
-        compose(["algorithm=fedavg", "diagnostics=dissimilarity"])

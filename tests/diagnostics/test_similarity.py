@@ -8,9 +8,7 @@ import torch
 from toy import Scripted, ScriptedLoss, simulate
 
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
-from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.similarity import Similarity, SimilarityConfig
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable
 
 GROUPS = np.array([0, 1, 0, 1, 0])
@@ -77,15 +75,3 @@ def test_a_saved_measure_is_the_same_and_few_clients_are_watched():
     again.start(rule=None, shadow=None, model_d=torch.zeros(3), task=Task, client=None, has_left=None)
     again.load_state_dict(torch.load(file, weights_only=True))
     assert again.measure({}) == diagnostics.measure({})
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["algorithm=fedbuff"], "diagnostics=similarity: must be none: heterogeneity=dirichlet makes no groups"),
-        (["algorithm=gas", "heterogeneity=clusters"], "diagnostics=similarity: must be none: uploads of algorithm=gas"),
-    ],
-)
-def test_runs_without_models_or_groups_are_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose(["diagnostics=similarity", *words])

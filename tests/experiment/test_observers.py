@@ -109,8 +109,3 @@ def test_what_cannot_be_logged_ends_the_run_with_one_line(measured, said):
     result = run(observers=[Wrong()], **QUICK)
     assert said in json.loads((result.directory / "summary.json").read_text())["error"]
     assert not result.ok
-
-
-def test_an_observer_that_declares_an_unknown_direction_is_refused():
-    with pytest.raises(ValueError, match=r"Up.better: 'mine/gap' is 'max'; write 'higher' or 'lower'"):
-        type("Up", (Observer,), {"better": {"mine/gap": "max"}})

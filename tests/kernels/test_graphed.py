@@ -8,7 +8,6 @@ from resuming import assert_goes_on_from_every_event, built
 from torch import nn
 
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.kernels.graphed import MOST_GRAPHS, SEEN_FIRST, GraphedNetwork, capture_checked
 from asyncfl_bench.models import networks
 from asyncfl_bench.models.convolutional import AlexNet, AlexNetConfig, ResNet8, ResNet8Config, ResNet18, ResNet18Config
@@ -182,20 +181,6 @@ def test_an_upload_with_graphs_takes_few_launches(monkeypatch):
         for _ in range(10):
             parts.simulation.step()
     assert launches.count / (parts.simulation.counters.uploads - before) <= 20
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["model=resnet8", "model.norm=batch"], "sequential or auto with model=resnet8: no graph takes batch normal"),
-        (["dataset=sst2", "model=fasttext"], "sequential or auto with model=fasttext: no graph takes an embedding"),
-        (["dataset=sst2", "model=bert"], "sequential or auto with model=bert: no graph takes an embedding that is"),
-        (["algorithm=gas"], "auto, native, threads or sequential with a model that is cut"),
-    ],
-)
-def test_models_that_no_graph_takes_are_listed_with_their_reason(words, said):
-    with pytest.raises(ConfigError, match=f"^executor=graph: must be {said}"):
-        compose([*words, "executor=graph"])
 
 
 def test_an_encoder_with_adapters_may_be_captured():

@@ -19,7 +19,7 @@ import pytest
 from asyncfl_bench.cli import live_app
 from asyncfl_bench.cli.command import _main
 from asyncfl_bench.config.settings import PARTS
-from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
+from asyncfl_bench.errors import BenchError, ConfigError, Stopped
 from asyncfl_bench.live.choice import RealConfig
 from asyncfl_bench.live.flower import link, node
 from asyncfl_bench.live.flower import transport as flower
@@ -455,16 +455,6 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
     assert shlex.split(config["words"]) == ["live=flower", "algorithm='a b'"]
     assert [key.with_suffix(".pub").read_text() for key in keys] == public
     assert "Other users of this machine can start an app at 127.0.0.1:8000 too" in said
-
-
-def test_keys_that_cannot_be_made_are_one_line(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(InputError, match="--live-app needs ssh-keygen for the nodes' keys: install OpenSSH's client"):
-        live_app.write_keys(tmp_path / "keys", 1)
-    (tmp_path / "ssh-keygen").write_text("#!/bin/sh\necho 'no space left' >&2\nexit 1\n")
-    (tmp_path / "ssh-keygen").chmod(0o700)
-    with pytest.raises(InputError, match=r"keys/0: ssh-keygen made no key: no space left$"):
-        live_app.write_keys(tmp_path / "keys", 1)
 
 
 @pytest.mark.parametrize(

@@ -203,13 +203,6 @@ def test_parts_that_do_not_fit_are_refused_by_their_full_key(key, settings):
     assert caught.value.key == key
 
 
-def test_a_data_set_with_other_clients_is_refused_by_its_full_key():
-    dataset = Synthetic(SyntheticConfig(clients=3))
-    settings = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
-    with pytest.raises(ConfigError, match=r"^dataset\.clients=3: must be null or equal n_clients=4"):
-        build_task(dataset, Natural(PartitionConfig()), Softmax(ModelConfig()), **settings)
-
-
 # --- token ids
 
 

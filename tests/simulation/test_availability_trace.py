@@ -9,7 +9,6 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
@@ -164,20 +163,6 @@ def test_the_trace_begins_again_after_its_period_or_after_its_last_session():
     for period, back in ((None, 7), (20, 21)):
         trace = online([(1, 2), (5, 6)], period=period)
         assert outcomes(trace, [(6, 0.5)]) == [(back + 0.5 - 6, True)]
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"interrupted": "kept"}, "interrupted=kept: must be one of lost, paused"),
-        ({"period": 0}, "period=0: must be a number > 0, or null"),
-        ({"period": 5.0, "repeat": False}, "period=5.0: must be null with repeat=false"),
-        ({"period": 5.0}, "availability.period=5.0: must be a number >= 9, where the trace in o.csv ends"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_with_their_key(options, said):
-    with pytest.raises(ConfigError, match=said):
-        online([(0, 9)], **options).start(1, Streams(0))
 
 
 @st.composite

@@ -9,7 +9,6 @@ from toy import simulate
 
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.cell_link import CellLink, CellLinkConfig
@@ -171,29 +170,6 @@ def test_the_cuts_of_a_run_are_those_of_its_model():
     assert plain.simulation.counters.bytes == chosen.simulation.counters.bytes
     assert plain.simulation.counters.virtual_time != chosen.simulation.counters.virtual_time
     assert compose(words).identity == compose([*words, "delay.cuts=null"]).identity
-
-
-@pytest.mark.parametrize("cuts", ["[0]", "[5]", "[]", "3"])
-def test_cuts_that_the_model_does_not_have_are_refused(cuts):
-    with pytest.raises(ConfigError, match=r"delay.cuts=.*: must be"):
-        compose(["algorithm=s2fl", "delay=cell_link", f"delay.cuts={cuts}"])
-    with pytest.raises(ConfigError, match=r"has no effect with algorithm=fedavg"):
-        compose(["algorithm=fedavg", "delay=cell_link", "delay.cuts=[1]"])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("delay.slowest=2e10", r"delay.slowest=2\S*: must be at most delay.fastest=1e\+10"),
-        ("delay.nearest=2", "delay.nearest=2.*: must be at most delay.radius=1"),
-        ("delay.speeds=[1e9]", "must be a list of numbers > 0, one for each of the 20 clients, or null"),
-        ("delay.distances=[0]", "must be a list of numbers > 0, one for each of the 20 clients, or null"),
-        ("delay.position=square", "must be one of distance, disc"),
-    ],
-)
-def test_what_cannot_be_is_refused(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose(["delay=cell_link", "n_clients=20", words])
 
 
 def test_what_is_given_makes_what_is_drawn_idle():

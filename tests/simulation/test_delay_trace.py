@@ -6,7 +6,7 @@ from toy import Scripted, simulate
 
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
-from asyncfl_bench.errors import ConfigError, InputError
+from asyncfl_bench.errors import InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
 from asyncfl_bench.types import ClientTable, Work
@@ -76,18 +76,3 @@ def test_a_run_under_a_trace_is_the_run_its_durations_ask_for(clock):
         _, recorder, _ = simulate(Asgd(StepConfig(eta=0.1)), n=3, delay=delay, clock=clock, server_iterations=30)
         simulated.append([(a.time, a.client, a.staleness) for a in recorder.arrivals])
     assert simulated[0] == simulated[1]
-
-
-@pytest.mark.parametrize(
-    ("content", "settings", "said"),
-    [
-        (TWO, {"period": 10}, "delay.period=10: must be null: d.csv has no column start"),
-        (SHIFTS, {"period": 8}, "delay.period=8: must be a number > 8, the last start in d.csv"),
-        (TWO, {"period": 0}, "period=0: must be a number > 0, or null"),
-        (TWO, {"per": "batch"}, "per=batch: must be one of work, step, sample"),
-        (TWO, {"at_end": "stop"}, "at_end=stop: did you mean .last.. It must be one of repeat, last"),
-    ],
-)
-def test_settings_that_the_file_does_not_fit_are_refused_with_their_key(content, settings, said):
-    with pytest.raises(ConfigError, match=said):
-        trace(content, 2, **settings)

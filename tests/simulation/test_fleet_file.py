@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from asyncfl_bench.errors import BenchError, ConfigError, InputError
+from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
 from asyncfl_bench.simulation.delay_trace import DelayTrace, DelayTraceConfig
@@ -18,6 +18,12 @@ def delays(path, n, **settings):
     delay = DelayTrace(DelayTraceConfig(path=str(path), **settings))
     delay.start(ClientTable(np.ones(n)), Streams(0))
     return delay
+
+
+def file_of(text):
+    with open("f.csv", "w") as file:
+        file.write(text)
+    return "f.csv"
 
 
 def availability(path, n, **settings):
@@ -57,56 +63,6 @@ def test_blank_lines_spaces_and_a_byte_order_mark_are_no_matter(tmp_path):
     assert (file.clients, file.columns) == (["a", "b"], {"duration": [1.5, 2.0]})
 
 
-DURATIONS = [
-    ("", "f.csv: must have the columns client, duration; or client, duration, start; or client, cycle, .*; found none"),
-    ("client,duration\n", "f.csv: must have at least one row"),
-    ("client,time\na,1\n", "f.csv: must have the columns client, duration; or .*; found client, time"),
-    ("client,duration,begin\na,1,2\n", "f.csv: must have the columns .*; found client, duration, begin"),
-    ("client,duration,duration\na,1,2\n", "f.csv: must have each column once"),
-    ("client,duration\na,1\n\nb,fast\n", "f.csv, line 4: duration must be a number > 0, found fast"),
-    ("client,duration\na,1\nb,-2\n", "f.csv, line 3: duration must be a number > 0, found -2"),
-    ("client,duration\na,0\n", "f.csv, line 2: duration must be a number > 0, found 0"),
-    ("client,duration\na,nan\n", "f.csv, line 2: duration must be a number > 0, found nan"),
-    ("client,duration\na,inf\n", "f.csv, line 2: duration must be a number > 0, found inf"),
-    ("client,duration\na,\n", "f.csv, line 2: duration must be a number > 0, found nothing"),
-    ("client,duration\na,1,2\n", "f.csv, line 2: must have 2 values, one per column, found 3"),
-    ("client,duration\n,1\n", "f.csv, line 2: client must be a whole number or text, found nothing"),
-    ("client,duration,start\na,1,-1\n", "f.csv, line 2: start must be a number >= 0, found -1"),
-    (
-        "client,duration,start\na,1,5\nb,1,5\na,2,5\n",
-        "f.csv, line 4: start must differ from that of line 2, of the same client, found 5",
-    ),
-]
-
-
-@pytest.mark.parametrize(("content", "said"), DURATIONS)
-def test_a_file_of_durations_that_cannot_be_meant_is_refused_in_one_message(content, said, tmp_path):
-    (tmp_path / "f.csv").write_text(content)
-    with pytest.raises(BenchError, match=f"^{said}") as caught:
-        delays("f.csv", 1)
-    assert "\n" not in str(caught.value)
-
-
-SESSIONS = [
-    ("client,online\na,1\n", "f.csv: must have the columns client, online, offline; or client, start, duration; found"),
-    ("client,online,offline\na,1,x\n", "f.csv, line 2: offline must be a number > 0, found x"),
-    ("client,online,offline\na,5,5\n", r"f.csv, line 2: offline must be a number > online \(5\), found 5"),
-    ("client,start,duration\na,5,0\n", "f.csv, line 2: duration must be a number > 0, found 0"),
-    (
-        "client,online,offline\na,6,9\nb,0,9\na,1,7\n",
-        "f.csv, line 2: a session of the same client must begin at 7 or later, when the session of line 4 ends, found",
-    ),
-    ("client,online,offline\na,1,9\na,2,3\n", "f.csv, line 3: a session of the same client must begin at 9 or later"),
-]
-
-
-@pytest.mark.parametrize(("content", "said"), SESSIONS)
-def test_a_file_of_sessions_that_cannot_be_meant_is_refused_in_one_message(content, said, tmp_path):
-    (tmp_path / "f.csv").write_text(content)
-    with pytest.raises(BenchError, match=f"^{said}"):
-        availability("f.csv", 1)
-
-
 def test_a_damaged_file_is_refused_by_its_name_and_a_parquet_row_by_its_number(tmp_path):
     (tmp_path / "f.parquet").write_bytes(b"PAR1")
     with pytest.raises(BenchError, match=r"^f.parquet: not a readable .parquet file"):
@@ -134,36 +90,6 @@ def test_rows_chosen_from_a_frame_are_a_fleet_without_its_index(tmp_path):
     frame = pd.DataFrame({"client": ["a", "b", "c"], "duration": [1.0, 2.0, 3.0]})
     frame[frame["duration"] > 1].to_parquet("f.parquet")
     assert FleetFile("f.parquet", (("duration",),)).clients == ["b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        (
-            {"client": pa.array([1, None], pa.int64())},
-            "f.parquet, row 1: client must be a whole number or text, found n",
-        ),
-        (
-            {"duration": pa.array([1, None], pa.int64())},
-            "f.parquet, row 1: duration must be a number > 0, found nothing",
-        ),
-        ({"duration": pa.array([[1.0], [1.0, 2.0]])}, r"f.parquet, row 0: duration must be .*, found \[1.0\]"),
-        ({"client": pa.array([b"a", b"\xff"]).view(pa.string())}, "f.parquet: not a readable .parquet file"),
-    ],
-)
-def test_cells_of_a_parquet_file_that_are_no_ids_or_numbers_are_refused(columns, said, tmp_path):
-    pq.write_table(pa.table({"client": ["a", "b"], "duration": [1.0, 2.0]} | columns), "f.parquet")
-    with pytest.raises(InputError, match=f"^{said}") as caught:
-        delays("f.parquet", 1)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("path", [None, "nowhere.csv", "f.txt", "."])
-@pytest.mark.parametrize("config", [DelayTraceConfig, AvailabilityTraceConfig])
-def test_a_path_that_names_no_such_file_is_refused_before_anything_is_read(config, path, tmp_path):
-    (tmp_path / "f.txt").write_text("client,duration\n")
-    with pytest.raises(ConfigError, match=r"an existing .csv or .parquet file with the columns client"):
-        config(path=path)
 
 
 @pytest.mark.parametrize("read", [delays, availability])

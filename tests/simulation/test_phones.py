@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.phones import Phones, PhonesConfig
 from asyncfl_bench.types import ClientTable, Footprint, Work
@@ -56,24 +55,3 @@ def test_measured_clients_take_the_place_of_the_draws(tmp_path):
     assert law.duration(task(0, 4)) == pytest.approx(4 * 0.25 + 4 / 4 + 4 / 8)
     assert law.duration(task(1, 4)) == pytest.approx(4 * 0.5 + 4 / 1 + 4 / 2)
     assert law.file.clients == ["9", "10"]  # compared with those of availability=trace
-
-
-@pytest.mark.parametrize(
-    ("rows", "error"),
-    [
-        ("a,1,1,0\n", "phones.csv, line 2: uplink must be a number > 0, found 0"),
-        ("a,1,1,1\nb,1,1,1\na,1,1,1\n", "phones.csv, line 4: must have each client once, found that of line 2 again"),
-    ],
-)
-def test_a_wrong_row_is_named(rows, error, tmp_path):
-    (tmp_path / "phones.csv").write_text(HEADER + rows)
-    with pytest.raises(InputError, match=error):
-        start_phones(2, path="phones.csv")
-
-
-def test_a_file_that_says_all_leaves_no_speed_to_set(tmp_path):
-    (tmp_path / "phones.csv").write_text(HEADER + "a,1,1,1\n")
-    with pytest.raises(ConfigError, match=r"delay.uplink=1.*no effect with delay.path, whose file has each client's"):
-        compose(["delay=phones", "delay.path=phones.csv", "delay.uplink=1", "n_clients=1"])
-    with pytest.raises(ConfigError, match=r"n_clients=2: must be at most 1, the clients in phones.csv"):
-        start_phones(2, path="phones.csv")

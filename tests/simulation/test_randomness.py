@@ -47,10 +47,3 @@ def test_neighbouring_keys_are_uncorrelated():
     values = np.array([stream(client, 0).random() for client in range(4000)])
     assert abs(np.corrcoef(values[:-1], values[1:])[0, 1]) < 0.05
     assert values.mean() == pytest.approx(0.5, abs=0.02)
-
-
-def test_an_unknown_stream_is_an_error():
-    with pytest.raises(ValueError, match="unknown random stream 'btach'"):
-        Stream(0, "btach")
-    with pytest.raises(AttributeError, match="no random stream"):
-        Streams(0).btach  # noqa: B018

@@ -12,8 +12,6 @@ from toy import Leaves, QuadraticExecutor, Scripted, ScriptedLoss, simulate
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.clipped_asgd import ClippedAsgd
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig, UniformQueue, UniformQueueConfig
@@ -205,35 +203,6 @@ WORDS = ["n_clients=6", "model.hidden=[8]", "schedule=uniform_queue", "client.ba
 )
 def test_a_run_goes_on_bit_for_bit(words, executor):
     assert assert_goes_on_from_every_event([*WORDS, *words, f"executor={executor}", "budget.uploads=16"]).uploads == 16
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (
-            ["schedule.weights=[1,2]"],
-            r"^schedule\.weights=\[1.0, 2.0\]: must be .*, one for each of the 6 clients, or null$",
-        ),
-        (
-            ["schedule.weights=[1,1,1,1,1,0]"],
-            r"^schedule\.weights=.*: must be a list of numbers > 0, ",
-        ),
-        (
-            ["schedule.draw=shuffled", "schedule.weights=[1,1,1,1,1,2]"],
-            r"^schedule\.weights=.*: has no effect with schedule.draw=shuffled",
-        ),
-        (["algorithm=fedavg"], r"^schedule=uniform_queue: must be same_client or random_idle with algorithm=fedavg"),
-        (["algorithm=port"], r"^schedule=uniform_queue: must be same_client or random_idle with algorithm=port"),
-        (["algorithm=gas", "client.local_steps=2"], r"^schedule=uniform_queue: must be same_client or random_idle"),
-        (["algorithm=delayed_nesterov", "algorithm.dylu=true"], r"^algorithm\.dylu=true: must be false with schedule="),
-        (["algorithm=rescaled_asgd"], r"^algorithm\.times=null: must be numbers with schedule=uniform_queue"),
-        (["algorithm=ringleader", "algorithm.continue_on=own"], r"^algorithm\.continue_on=own: must be current with"),
-        (["algorithm=rennala", "algorithm.restart_at=1"], r"^algorithm\.restart_at=1: must be null with schedule="),
-    ],
-)
-def test_what_it_cannot_go_with_is_one_message(words, message):
-    with pytest.raises(ConfigError, match=message):
-        compose([*WORDS, *words])
 
 
 @pytest.mark.parametrize("algorithm", ["ace", "delayed_nesterov", "fedstale_async", "ringleader", "malenia"])

@@ -15,10 +15,9 @@ from reports.runs_by_hand import config_of, write_run
 import asyncfl_bench
 from asyncfl_bench.analysis.differences import distinguishing_keys
 from asyncfl_bench.config.settings import RESULTS_VERSION
-from asyncfl_bench.errors import BenchError, InputError
 from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.tracking.records import identity_of
-from asyncfl_bench.tracking.runs import flatten, load_clients, load_points, load_runs, setting_text
+from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, setting_text
 
 
 def test_a_row_a_run_with_settings_choices_and_the_summary_as_columns(tmp_path):
@@ -77,20 +76,6 @@ def test_points_come_in_the_order_of_the_runs_with_the_counters_first(tmp_path):
     assert points["iteration"].tolist() == [0, 5, 10, 0, 10] and points["iteration"].dtype == int
     assert points["test/accuracy"].tolist()[::2] == [0.2, 0.75, 0.5] and math.isnan(points["test/accuracy"][1])
     assert points["train/loss"].isna().tolist() == [True, True, True, True, False]
-
-
-@pytest.mark.parametrize(
-    ("load", "given", "said"),
-    [
-        (load_points, "runs", r"^runs=.runs.: must be the frame that load_runs\(.runs.\) returns$"),
-        (load_clients, ["runs"], r"^runs=list: must be the frame that load_runs\(\) returns$"),
-        (load_runs, ["runs"], "^places=list: must be folders or archives, for example load_runs"),
-        (load_runs, None, "^places=NoneType: must be folders or archives"),
-    ],
-)
-def test_what_is_no_place_and_no_frame_is_refused_in_one_line(load, given, said):
-    with pytest.raises(InputError, match=said):
-        load(given)
 
 
 def test_runs_that_came_to_no_end_are_named_and_have_no_points(tmp_path):
@@ -208,13 +193,6 @@ def test_folders_of_other_tools_and_twice_the_same_place_are_no_runs(tmp_path):
         (folder / "config.yaml").write_text("a: 1\n")
     pd.DataFrame({"upload": [1]}).to_parquet(path / "trace.parquet")
     assert list(load_runs(tmp_path / "runs", tmp_path).index) == [str(path)]
-
-
-def test_a_place_that_is_not_there_or_empty_is_an_error_in_one_line(tmp_path):
-    with pytest.raises(BenchError, match="nowhere: no such directory or archive"):
-        load_runs(tmp_path / "nowhere")
-    with pytest.raises(BenchError, match="no runs found"):
-        load_runs(tmp_path)
 
 
 def test_a_file_that_changed_is_read_again(tmp_path):

@@ -259,8 +259,3 @@ def test_an_identity_that_is_a_path_makes_no_folder(tmp_path, monkeypatch, capsy
         "left out foreign: its identity must be 8 hex digits, found ../../../out\\x1b[2J\n" in capsys.readouterr().err
     )
     assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_that_is_not_there_is_refused(afl_run):
-    answer = afl_run("--sync", "nowhere")
-    assert answer.returncode == 2 and "--sync=nowhere: no such folder" in answer.stderr

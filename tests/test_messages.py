@@ -1,0 +1,100 @@
+"""What a wrong command or call answers: each is in messages.txt, with the whole message below it.
+
+`make messages` writes the messages again, and their difference is read in review. A line without ">>>" is the words of
+afl-run. A call sees the names of the test file that its section is called after, its folder HERE, and monkeypatch.
+"…" stands for text that differs between machines, or comes from another package.
+"""
+
+import importlib.util
+import os
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILE = Path(__file__).with_name("messages.txt")
+INDENT = "    "
+CALL = ">>> "
+
+
+def read_cases():
+    """[(section, command, message)] in the file's order."""
+    section, cases = "", []
+    for line in FILE.read_text("utf-8").splitlines():
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith(INDENT):
+            cases[-1][2] = line.removeprefix(INDENT)
+        elif line:
+            cases.append([section, line, ""])
+    return cases
+
+
+CASES = read_cases()
+
+
+@cache
+def names_of(file):
+    """All names of a test file."""
+    spec = importlib.util.spec_from_file_location(f"names_of.{file}", ROOT / "tests" / file)
+    sys.modules[spec.name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+def matches(message, said):
+    return bool(re.fullmatch(".*".join(map(re.escape, message.split("…"))), said))
+
+
+@pytest.fixture(scope="module")
+def renewed():
+    """{(section, command): message}: where `make messages` collects them, to write the file."""
+    found = {} if "RENEW_MESSAGES" in os.environ else None
+    yield found
+    if found:
+        lines, last = [], None
+        for section, command, message in CASES:
+            lines += [] if section == last else ["", f"## {section}"]
+            lines += [command, INDENT + found.get((section, command), message)]
+            last = section
+        FILE.write_text("\n".join(lines[1:]) + "\n", "utf-8")
+
+
+@pytest.fixture
+def ask(monkeypatch, tmp_path, request):
+    """``ask(section, command)``: the message, in which HERE and ROOT stand for the test's folder and the checkout."""
+
+    def message(section, command):
+        if command.startswith(CALL):
+            try:
+                names = {**names_of(section), "HERE": tmp_path, "monkeypatch": monkeypatch}
+                exec(compile(command.removeprefix(CALL), FILE, "exec"), names)
+                text = "no error"
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+        else:
+            result, noted = request.getfixturevalue("answer")(command)
+            assert noted.settings is None and not noted.planned and not result.stdout, "it would run"
+            assert not list(tmp_path.iterdir()), "nothing is left on disk"
+            code = "" if result.returncode == 2 else f"exit code {result.returncode}: "
+            text = code + result.stderr.removeprefix("afl-run: ").removesuffix("\n")
+        return text.replace(str(tmp_path), "HERE").replace(str(ROOT), "ROOT")
+
+    return message
+
+
+@pytest.mark.parametrize(("section", "command", "message"), CASES, ids=[f"{case[0]}: {case[1]:.80}" for case in CASES])
+def test_a_mistake_is_answered_by_its_message(section, command, message, ask, renewed):
+    said = ask(section, command)
+    if renewed is not None:
+        renewed[section, command] = message if "…" in message and matches(message, said) else said
+    assert "\n" not in said
+    assert renewed is not None or matches(message, said), f"{said}\nmake messages"
+
+
+def test_no_mistake_is_listed_twice():
+    commands = [f"{section if command.startswith(CALL) else ''} {command}" for section, command, _ in CASES]
+    assert len(commands) == len({*commands})
