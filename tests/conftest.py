@@ -75,6 +75,18 @@ def afl_run(monkeypatch, capsys):
 
 
 @pytest.fixture
+def forgotten_parts(monkeypatch):
+    """No test names folders of parts, or imports modules of a user, for another."""
+    monkeypatch.setattr("asyncfl_bench.config.places._by_hand", [])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = {*sys.modules}
+    yield
+    for name in {*sys.modules} - before:
+        if name.partition(".")[0] in ("mine", "lab"):
+            del sys.modules[name]
+
+
+@pytest.fixture
 def answer(monkeypatch, afl_run):
     """``answer(command)``: of the command, and the settings and jobs that it would run or launch, noted instead."""
     from asyncfl_bench import experiment

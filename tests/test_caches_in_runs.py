@@ -7,7 +7,6 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 
 WORDS = ["scale=smoke", "progress=false", "threads=1", "trace=true"]
 D = 64 * 200 + 200 + 200 * 10 + 10
@@ -18,22 +17,6 @@ def weights(*words, output="runs"):
     assert result.ok, result.summary["error"]
     state = torch.load(result.directory / "model_final.pt", weights_only=True)
     return torch.cat([value.reshape(-1) for value in state.values()]), result
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        ("cache.precison=int8", "no such setting of algorithm.cache (did you mean 'precision'?)"),
-        ("cache.precision=int4", "must be one of fp32, bf16, int8"),
-        ("cache.place=disc", "did you mean 'disk'? It must be one of device, host, disk"),
-        ("cache=int8", "must be a section of settings"),
-        ("cache.place=3", "must be one of device, host, disk"),
-    ],
-)
-def test_a_bad_cache_setting_is_refused_with_its_whole_key(word, said):
-    with pytest.raises(ConfigError) as caught:
-        compose(["algorithm=ca2fl", f"algorithm.{word}"])
-    assert caught.value.key == f"algorithm.{word.partition('=')[0]}" and said in str(caught.value)
 
 
 @pytest.mark.parametrize("algorithm", ["ace", "aced", "ca2fl"])

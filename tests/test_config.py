@@ -27,7 +27,6 @@ FILES = {
 }  # what a choice reads, looked at only when a run is built
 LOCAL = ["dataset.folder=clients", "dataset.classes=10"]
 # sweeps with stand-ins for the models of a paper
-STAND_INS = ("ace/table_a2", "ace/table_a2_printed", "ace/table_a2_minilm", "ace/table_a2_minilm_printed")
 EVERY_YAML = [(group, name) for group in groups() for name in options(group)]
 
 

@@ -260,35 +260,6 @@ def test_no_word_of_decide_reaches_the_runs_and_the_launcher_is_kept(runner, afl
     assert planned[0].settings.directory.exists()  # the identity of a run without decide
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("algorithm=ace decide=true", "decide=true: goes with a multirun: afl-run -m algorithm=ace,mine decide=true"),
-        ("-m algorithm=ace decide=true", "decide=true: needs two methods to compare, for example algorithm=ace,mine"),
-        ("-m algorithm=ace,asgd decide.tie=1", "decide.tie=1: has no effect without decide=true; add it"),
-        ("-m algorithm=ace,asgd decide=true decide.tie=-1", "decide.tie=-1: must be a number >= 0, for example 0.5"),
-        ("-m algorithm=ace,asgd decide=true decide.hours=0", "decide.hours=0: must be above 0, for example 8"),
-        ("-m algorithm=ace,asgd decide=true decide.hour=8", "decide.hour=8: must be one of decide, decide.hours"),
-        ("-m algorithm=ace,asgd decide=true seed=0,1", "seed=0,1: decide=true chooses the seeds, from 0 on"),
-        ("-m algorithm=ace,asgd decide=asdg", "decide.compare=asdg: must be one of ace, asgd, ACE, vanilla ASGD (did"),
-        ("-m algorithm=ace,asgd decide=true,false", "decide=true,false: must be one value"),
-        ("-m algorithm=ace,asgd decide=ace decide.compare=asgd", "decide=ace: must be true beside decide.compare"),
-        ("-m algorithm=ace,asgd decide=true rerun=true", "rerun=true: does not go with decide=true"),
-        ("-m algorithm=ace,asgd decide=true decide.claims=a", "decide.claims=a: needs a sweep with claims"),
-        ("sweep=quickstart/six_algorithms decide=true", "has no claims to decide; compare a method with the others"),
-        (
-            "sweep=ace/figure2 scale=smoke delay=exp_beta5 decide=true decide.claims=figure2-ace-fist",
-            "(did you mean 'figure2-ace-first'?)",
-        ),
-        ("sweep=ace/figure2 scale=smoke decide=ace decide.claims=figure2-skew", "does not go with decide.compare=ace"),
-    ],
-)
-def test_what_cannot_be_decided_is_refused_in_one_line(words, message, runner, afl_run):
-    answer = afl_run(*words.split())
-    assert answer.returncode == 2 and len(answer.stderr.splitlines()) == 1
-    assert message in answer.stderr and not runner.launched and not Path("runs").exists()
-
-
 @pytest.mark.slow
 def test_budgets_without_a_common_axis_are_refused(runner, afl_run):
     Path("parts/sweep").mkdir(parents=True)

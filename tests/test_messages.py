@@ -1,18 +1,24 @@
 """What a wrong command or call answers: each is in messages.txt, with the whole message below it.
 
 `make messages` writes the messages again, and their difference is read in review. A line without ">>>" is the words of
-afl-run. A call sees the names of the test file that its section is called after, its folder HERE, and monkeypatch.
-"…" stands for text that differs between machines, or comes from another package.
+afl-run, or a command of afl-report in a folder with the runs some/ and an empty folder. A call sees the names of the
+test file that its section is called after, its folder HERE, monkeypatch and afl_run. "…" stands for text that differs
+between machines, or comes from another package.
 """
 
 import importlib.util
 import os
 import re
+import shlex
 import sys
 from functools import cache
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
+from reports.runs_by_hand import write_run
+
+from asyncfl_bench.reports import cli
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("messages.txt")
@@ -63,30 +69,60 @@ def renewed():
         FILE.write_text("\n".join(lines[1:]) + "\n", "utf-8")
 
 
+def answer_of(result):
+    """Return what a command said; its exit code too, unless it is 2."""
+    code = "" if result.returncode == 2 else f"exit code {result.returncode}: "
+    return code + result.stdout + re.sub(r"^afl-(run|report): ", "", result.stderr).removesuffix("\n")
+
+
 @pytest.fixture
-def ask(monkeypatch, tmp_path, request):
+def ask(monkeypatch, tmp_path, forgotten_parts, request):
     """``ask(section, command)``: the message, in which HERE and ROOT stand for the test's folder and the checkout."""
 
-    def message(section, command):
-        if command.startswith(CALL):
-            try:
-                names = {**names_of(section), "HERE": tmp_path, "monkeypatch": monkeypatch}
-                exec(compile(command.removeprefix(CALL), FILE, "exec"), names)
-                text = "no error"
-            except Exception as error:
-                text = f"{type(error).__name__}: {error}"
-        else:
-            result, noted = request.getfixturevalue("answer")(command)
-            assert noted.settings is None and not noted.planned and not result.stdout, "it would run"
-            assert not list(tmp_path.iterdir()), "nothing is left on disk"
-            code = "" if result.returncode == 2 else f"exit code {result.returncode}: "
-            text = code + result.stderr.removeprefix("afl-run: ").removesuffix("\n")
-        return text.replace(str(tmp_path), "HERE").replace(str(ROOT), "ROOT")
+    def call(section, code):
+        answers = []
+        afl_run = request.getfixturevalue("afl_run")
+        names = {"HERE": tmp_path, "monkeypatch": monkeypatch}
+        names["afl_run"] = lambda *words: answers.append(answer_of(afl_run(*words)))
+        try:
+            exec(compile(code, FILE, "exec"), names_of(section) | names)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return " ".join(answers) or "no error"
+
+    def command(section, words):
+        result, noted = request.getfixturevalue("answer")(words)
+        assert noted.settings is None and not noted.planned and not result.stdout, "it would run"
+        assert not list(tmp_path.iterdir()), "nothing is left on disk"
+        return answer_of(result)
+
+    def report(section, words):
+        capsys = request.getfixturevalue("capsys")
+        write_run(Path("some/runs"))
+        Path("empty").mkdir()
+        before = {*tmp_path.rglob("*")}
+        try:
+            code = cli.main(shlex.split(words))
+        except SystemExit as end:
+            code = end.code
+        assert {*tmp_path.rglob("*")} == before, "nothing is left on disk"
+        return answer_of(CompletedProcess(words, code, *capsys.readouterr()))
+
+    def message(section, text):
+        kinds = {CALL: call, "afl-report ": report, "": command}
+        kind = next(kind for kind in kinds if text.startswith(kind))
+        said = kinds[kind](section, text.removeprefix(kind))
+        return said.replace(str(tmp_path), "HERE").replace(str(ROOT), "ROOT")
 
     return message
 
 
-@pytest.mark.parametrize(("section", "command", "message"), CASES, ids=[f"{case[0]}: {case[1]:.80}" for case in CASES])
+def with_tier(section, command, message):
+    marks = [pytest.mark.slow] if section.endswith("(slow)") else []
+    return pytest.param(section, command, message, id=f"{section}: {command:.80}", marks=marks)
+
+
+@pytest.mark.parametrize(("section", "command", "message"), [with_tier(*case) for case in CASES])
 def test_a_mistake_is_answered_by_its_message(section, command, message, ask, renewed):
     said = ask(section, command)
     if renewed is not None:

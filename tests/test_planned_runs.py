@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -353,17 +354,16 @@ def test_what_some_rules_lack_is_dropped_from_their_runs_with_one_line():
     assert line.startswith("algorithm.buffer_size: left out of 2 of 6 runs (ace)")
 
 
+def write_bare(folder, lines=""):
+    """Write the yaml of a rule that lists no setting, with more lines."""
+    (folder / "algorithm").mkdir(exist_ok=True)
+    (folder / "algorithm/bare.yaml").write_text(f"_target_: asyncfl_bench.algorithms.ace.Ace\n{lines}")
+
+
 @pytest.fixture
 def bare(mine):
-    """Write the yaml of a rule that lists no setting, with more lines."""
-
-    def write_yaml(lines=""):
-        (mine / "algorithm").mkdir(exist_ok=True)
-        (mine / "algorithm/bare.yaml").write_text(f"_target_: asyncfl_bench.algorithms.ace.Ace\n{lines}")
-        return mine
-
-    write_yaml()
-    return write_yaml
+    write_bare(mine)
+    return partial(write_bare, mine)
 
 
 def test_every_field_of_a_part_can_be_set(bare):
@@ -404,24 +404,6 @@ def test_a_search_takes_the_ranges_that_a_rules_yaml_declares_and_says_so(bare):
     declared = compose(["algorithm=bare"]).identity
     bare()
     assert compose(["algorithm=bare"]).identity == declared  # the ranges are no settings
-
-
-@pytest.mark.parametrize(
-    ("space", "said"),
-    [
-        ("search_space: 3\n", "^algorithm.search_space=3: must be at most 4 settings with ranges, for example {alg"),
-        ("search_space: {algorithm.eta: 'interval(3,1)'}\n", r"^algorithm.search_space={.*}: must .* ends a < b"),
-        (
-            "search_space: {algorithm.eta: 'between(1,2)'}\n",
-            r"^algorithm.search_space={algorithm.eta: between\(1,2\)}: must be a range for each setting",
-        ),
-        ("search_space: {algorithm.etta: 'interval(1,2)'}\n", "^algorithm.etta=.*: no such setting"),
-    ],
-)
-def test_a_search_of_a_rule_without_sound_ranges_is_refused(space, said, bare):
-    bare(space)
-    with pytest.raises(ConfigError, match=said):
-        plan(["sweep=tune", "algorithm=bare", "trials=4"])
 
 
 def test_a_search_of_a_rule_without_ranges_draws_its_step_sizes_around_the_defaults(bare, monkeypatch):

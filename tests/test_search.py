@@ -151,27 +151,6 @@ def test_jobs_that_failed_under_another_sweeper_make_the_command_fail(afl_run):
     assert refused.returncode == 2 and refused.stderr.startswith("afl-run: objective=validation/accuracy: needs")
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["-m", "client.lr=interval(0.01,0.1)"], "client.lr=interval(0.01,0.1): is a range: say how many values"),
-        (["client.lr=interval(0.01,0.1)"], "is a range: afl-run -m ... trials=16 draws values from it"),
-        (["-m", "seed=0,1", "trials=4"], "trials=4: needs a range to draw from"),
-        (["trials=4"], "trials=4: goes with a search"),
-        (["sweep=tune", "algorithm=ace", "trials=0"], "trials=0: must be a whole number from 1 to 10000"),
-        (["sweep=tune", "algorithm=ace", "shard=4/3"], "shard=4/3: must be k/N with 1 <= k <= N"),
-        (["sweep=tune", "algorithm=ace", "objective=accuracy"], "It must be one of validation/accuracy"),
-        (["sweep=tune", "algorithm=ace", "evaluation.validation_share=0"], "objective=validation/accuracy: needs eval"),
-        (["-m", "client.lr=interval(1,0)", "trials=2"], "client.lr=interval(1,0): must have finite ends a < b"),
-        (["-m", "client.lr=tag(log,interval(0,1))", "trials=2"], "must have finite ends a < b, both above 0"),
-    ],
-)
-def test_a_search_that_cannot_be_is_answered_in_one_line(words, said, tmp_path, afl_run):
-    answer = afl_run(*words)
-    assert answer.returncode == 2 and said in answer.stderr and answer.stderr.count("\n") == 1, answer.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 def test_what_a_search_goes_by_is_no_part_of_a_run():
     assert compose([]).identity == compose(["objective=test/loss"]).identity
     with pytest.raises(ConfigError):

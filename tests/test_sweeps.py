@@ -454,37 +454,6 @@ def test_evaluation_by_uploads_comes_at_the_first_iteration_that_completes_them(
     assert [row["uploads"] for row in rows] == [0, 30, 50, 80, 100]  # ten uploads make one iteration
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["sweep=ace/figure2", "profile=published,fair"], "profile=published,fair: must be one choice"),
-        (["sweep=ace/figure2", "scale=smoke,small"], "scale=smoke,small: must be one choice"),
-        (["sweep=ace/figure2", "~seed"], "cannot be taken out of a sweep"),
-        (["sweep=ace/figure3a", "length=long", "algorithm=ace"], "availability.at_iteration=null: "),
-        (["algorithm=fedasync", "length=long"], "length=long: must be standard with algorithm=fedasync"),
-        (["algorithm=fedasync", "profile=fair"], "profile=fair: must be published with algorithm=fedasync"),
-        *slow(
-            (
-                ["sweep=ace/figure2", "profile=fair", "length=long", "algorithm=ace"],
-                "length=long: must be standard with profile=fair",
-            ),
-            (
-                ["sweep=asyncfeded/figure2", "profile=fair", "paper=asyncfeded/shakespeare"],
-                "profile=fair: must be published for",
-            ),
-            (
-                ["sweep=asyncfeded/figure3", "length=long", "algorithm=fedavg"],
-                "length=long: must be standard with budget.virtual_time=300",
-            ),
-        ),
-    ],
-)
-def test_what_would_mix_or_mislead_is_refused_before_anything_runs(words, said, tmp_path, afl_run):
-    answer = afl_run(*words)
-    assert answer.returncode == 2 and said in answer.stderr, answer.stderr
-    assert not (tmp_path / "runs").exists()
-
-
 @pytest.mark.slow
 def test_a_job_that_never_got_a_directory_is_named_with_its_error(afl_run):
     words = ["sweep=ace/figure2", "scale=smoke", "model=softmax", "algorithm=asgd", "delay=exp_beta5", "progress=false"]

@@ -217,31 +217,6 @@ def test_mini_batches_are_shuffled_passes_over_the_samples(settings, batches):
 # -- settings --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        ("algorithm=fedecho unlabelled=none", "unlabelled"),
-        ("algorithm=ace distillation=fedecho unlabelled=none", "unlabelled"),
-        ("algorithm=ace distillation.rate=1", "distillation.rate"),
-        ("algorithm=fedecho distillation.steps=0 distillation.rate=1", "distillation.rate"),
-        (
-            "algorithm=fedecho distillation.alpha_min=0 distillation.alpha_max=0 distillation.kl_mean=elements",
-            "distillation.kl_mean",
-        ),
-        ("algorithm=fedecho distillation.batch_size=0", "distillation.batch_size"),
-        ("algorithm=fedecho distillation.steps=-1", "distillation.steps"),
-        ("algorithm=fedecho distillation.alpha_min=0.9", "distillation.alpha_min"),
-        ("algorithm=fedecho distillation.optimizer=adagrad", "distillation.optimizer"),
-        ("algorithm=fedbuff unlabelled=noise", "unlabelled"),
-        ("algorithm=fedbuff distillation=fedecho client.local_steps=1 diagnostics=mse", "distillation"),
-    ],
-)
-def test_what_cannot_work_is_refused_by_its_key(words, key):
-    with pytest.raises(ConfigError) as caught:
-        compose(words.split())
-    assert caught.value.key == key
-
-
 def test_the_local_step_of_gradients_counts_where_models_report():
     words = ["algorithm=ace", "client.lr=0.3"]
     with pytest.raises(ConfigError, match="has no effect"):

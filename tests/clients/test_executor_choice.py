@@ -131,26 +131,6 @@ def test_auto_chooses_by_device_and_model(facts, expected):
     assert executor_class("auto", **facts) == expected
 
 
-def test_a_choice_that_cannot_work_is_refused():
-    with pytest.raises(ConfigError, match="executor=batched: must be sequential or auto on a CPU with batch normal"):
-        executor_class("batched", device="cpu", cores=2, perceptron=False, has_statistics=True)
-    for cut in (False, True):
-        with pytest.raises(ConfigError, match=r"executor=threads: must be .* on a GPU"):
-            executor_class("threads", device="cuda", cores=2, perceptron=False, has_statistics=False, cut=cut)
-    facts = {"cores": 2, "perceptron": False, "has_statistics": False}
-    with pytest.raises(
-        ConfigError, match="executor=batched: must be sequential or threads or ray or auto on a CPU with"
-    ):
-        executor_class("batched", device="cpu", stacks=False, **facts)
-    for wanted in ("batched", "threads"):
-        with pytest.raises(
-            ConfigError, match=f"executor={wanted}: must be sequential or graph or auto on a GPU with this"
-        ):
-            executor_class(wanted, device="cuda:0", captures=True, stacks=False, **facts)
-    with pytest.raises(ConfigError, match="executor=graph: must be sequential or threads or ray or batched or auto on"):
-        executor_class("graph", device="cpu", **facts)
-
-
 @pytest.mark.slow
 def test_a_recurrent_network_runs_in_threads_with_the_bits_of_one_after_another(tmp_path):
     rng = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from tiers import slow
 
 from asyncfl_bench.config import compose, places
 from asyncfl_bench.config.choices import choice_file, hydra_config, options
-from asyncfl_bench.errors import BenchError, ConfigError, InputError
+from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.papers import paper_pages
 
@@ -47,16 +47,7 @@ PAGES = (PageSpec("own/table1", "Own", "shows", ("delay",), (Curves("iteration")
 """
 
 
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch):
-    """No test names folders, or imports modules, for another."""
-    monkeypatch.setattr(places, "_by_hand", [])
-    before = {*sys.modules}
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    yield
-    for name in {*sys.modules} - before:
-        if name.partition(".")[0] in ("mine", "lab"):
-            del sys.modules[name]
+pytestmark = pytest.mark.usefixtures("forgotten_parts")
 
 
 def write(folder, files):
@@ -65,13 +56,37 @@ def write(folder, files):
         (folder / name).write_text(text)
 
 
+def make_parts(folder):
+    """A folder of parts in the current directory, where their class is too."""
+    write(folder, {"mine.py": RULE, "parts/algorithm/my_rule.yaml": YAML.format(target="mine.Mine")})
+    write(folder, {"parts/sweep/own/two.yaml": SWEEP.format(algorithm="my_rule")})
+    write(folder / "parts", {"paper/own.yaml": PAPER, "paper/own/pages.py": PAGES})
+    return folder / "parts"
+
+
 @pytest.fixture
 def parts(tmp_path):
-    """A folder of parts in the current directory, where their class is too."""
-    write(tmp_path, {"mine.py": RULE, "parts/algorithm/my_rule.yaml": YAML.format(target="mine.Mine")})
-    write(tmp_path, {"parts/sweep/own/two.yaml": SWEEP.format(algorithm="my_rule")})
-    write(tmp_path / "parts", {"paper/own.yaml": PAPER, "paper/own/pages.py": PAGES})
-    return tmp_path / "parts"
+    return make_parts(tmp_path)
+
+
+def compose_parts(folder, files, *words):
+    """Compose with a folder of parts in which these files are, too."""
+    write(make_parts(folder), files)
+    places.use_folders([folder / "parts"])
+    return compose(words)
+
+
+BROKEN = {"needs.py": "\nimport not_there\n", "typo.py": "def x(:\n", "raises.py": "\nraise ValueError('so')\n"}
+
+
+def compose_rule(folder, module, target="mine.Mine"):
+    """Compose with a class of the module mine or of one that cannot be imported."""
+    make_parts(folder)
+    write(folder, BROKEN | {"mine.py": module})
+    return compose(["algorithm=asgd", f"algorithm._target_={target}"])
+
+
+SMOKE = f"{GLOBAL}scales:\n  smoke:\n    "
 
 
 FORGETFUL = "from toy import Forgetful\nclass Mine(Forgetful): pass\n"
@@ -135,26 +150,6 @@ def test_a_check_says_what_a_rule_of_ones_own_does_wrong(words, parts, afl_run):
     assert all(problem.endswith("(these attributes differ: velocity_d)") for problem in failed.values())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "--check: checks one rule; name it"),
-        (["algorithm=my_rule,asgd"], "algorithm=my_rule,asgd: is a list of values"),
-        (["algorithm=my_rule", "algorithm.eta=-1"], "algorithm.eta=-1.0: must be a number > 0"),
-        (["algorithm=my_rule", "--plan"], "--check: does not go with --plan"),
-    ],
-)
-def test_a_check_of_what_is_no_rule_is_refused(words, said, parts, afl_run):
-    answer = afl_run("--check", "--config-dir", "parts", *words)
-    assert answer.returncode == 2 and answer.stderr.startswith(f"afl-run: {said}")
-
-
-def test_a_file_that_holds_no_limits_is_named(parts, afl_run):
-    write(parts, {"limits.yaml": "- {rule: my_rule}"})
-    answer = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", "delay=exponential")
-    assert answer.returncode == 2 and "limits.yaml: not a list of limits as docs/" in answer.stderr
-
-
 @pytest.mark.slow
 def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_and_is_shown(parts, afl_run, tmp_path):
     smoke = "scales: {smoke: {instead: {model: softmax, availability: suspension}, n_clients: 6}}\n"
@@ -173,26 +168,6 @@ def test_what_a_scale_chooses_for_one_sweep_holds_for_its_runs_on_any_launcher_a
     assert found == {("softmax", 6, 0.25), ("softmax", 6, 0.1)}  # 0.1 is the default
     assert "perceptrons.Mlp" not in afl_run(*words, "--cfg", "job").stdout
     assert "perceptrons.Mlp" in afl_run(*words, "model=mlp", "--cfg", "job").stdout
-
-
-@pytest.mark.parametrize(
-    ("listed", "said"),
-    [
-        (
-            "{dataest: digits}",
-            r"^instead={'dataest': 'digits'}: must be a choice for each of .*dataset",
-        ),
-        ("{seed: 3}", r"^instead={'seed': 3}: must be a choice for each"),
-        ("", "^instead=null: must be a choice for each"),
-        ("[dataset]", r"^instead=\['dataset'\]: must be a choice for each"),
-        ("{dataset: digts}", "^dataset=digts: did you mean 'digits'. It must be one of arrays, "),
-    ],
-)
-def test_what_a_scale_chooses_instead_is_checked(listed, said, parts):
-    write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    instead: {listed}\n"})
-    places.use_folders([parts])
-    with pytest.raises(ConfigError, match=said):
-        compose(["paper=own", "scale=smoke", "algorithm=asgd"])
 
 
 OF_PAPER, OF_SCALE = (f"scales: {{smoke: {{instead: {{model: {name}}}}}}}\n" for name in ("cnn", "lenet5"))
@@ -231,20 +206,6 @@ def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):
     write(parts, {"paper/wrong.yaml": f"{GLOBAL}model: {{hiddn: [8]}}\n"})
     with pytest.raises(ConfigError, match=r"model.hiddn=\[8\]: is not a setting"):
         compose(["paper=wrong", "model=softmax"])
-
-
-@pytest.mark.parametrize(
-    ("listed", "said"),
-    [
-        ("{scale: too small}", "^scale=smoke: too small$"),
-        ("too small", "^refused=too small: must be a reason for each"),
-    ],
-)
-def test_a_yaml_may_refuse_a_choice_that_does_not_go_with_it(listed, said, parts):
-    write(parts, {"paper/own.yaml": f"{GLOBAL}scales:\n  smoke:\n    refused: {listed}\n"})
-    places.use_folders([parts])
-    with pytest.raises(ConfigError, match=said):
-        compose(["paper=own", "scale=smoke"])
 
 
 @pytest.mark.slow
@@ -300,46 +261,6 @@ def test_a_name_that_two_places_have_is_refused_when_it_is_chosen(parts):
     assert compose(["algorithm=my_rule"]).choices["algorithm"] == "my_rule"
 
 
-@pytest.mark.parametrize(
-    ("folder", "said"),
-    [
-        ("nowhere", "--config-dir=nowhere: must be an existing folder"),
-        (".", "--config-dir=.: must hold folders named after groups, with a yaml a choice; there is parts"),
-        ("misspelled", r"there is algoritm \(did you mean 'algorithm'\?\)"),
-        ("empty", "there is none"),
-    ],
-)
-def test_a_folder_that_cannot_be_one_of_parts_is_refused(folder, said, parts):
-    (parts.parent / "empty").mkdir()
-    write(parts.parent, {"misspelled/algoritm/x.yaml": "# x"} if folder == "misspelled" else {})
-    with pytest.raises(ConfigError, match=said):
-        places.use_folders([folder])
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("mien.Mine", r"CLASS \(did you mean 'mine'\?\); there is no module mien installed, or in "),
-        ("mine.Mien", r"must name a class of mine \(did you mean 'Mine'\?\); there is no Mien"),
-        (
-            "asyncfl_bench.algoritms.ace.Ace",
-            r"\(did you mean 'algorithms'\?\); there is no module algoritms in asyncfl_bench",
-        ),
-        ("needs.X", r"importing needs ends in ModuleNotFoundError: No module named 'not_there' \(needs.py, line 2\)"),
-        ("typo.X", r"importing typo ends in SyntaxError: .* \(typo.py, line 1\)"),
-        ("raises.X", r"importing raises ends in ValueError: so \(raises.py, line 2\)"),
-        ("mine.RULE", "must name a class for the group algorithm: one that extends ServerRule"),
-        ("Mine", "must be a class as MODULE.CLASS"),
-    ],
-)
-def test_not_found_not_importable_and_misspelled_are_told_apart(target, said, parts, monkeypatch):
-    broken = {"needs.py": "\nimport not_there\n", "typo.py": "def x(:\n", "raises.py": "\nraise ValueError('so')\n"}
-    write(parts.parent, broken | {"mine.py": RULE + "RULE = 1\n"})
-    with pytest.raises(ConfigError, match=said) as caught:
-        compose(["algorithm=asgd", f"algorithm._target_={target}"])
-    assert "\n" not in str(caught.value) and caught.value.key == "algorithm._target_"
-
-
 def test_a_class_named_in_the_place_of_the_chosen_one_does_not_run_under_its_name(parts):
     assert compose(["algorithm=asgd", "algorithm._target_=mine.Mine"]).name.startswith("mine-digits-")
     assert compose(["algorithm=asgd"]).name.startswith("asgd-digits-")
@@ -351,6 +272,7 @@ def test_an_installed_module_is_not_hidden_by_one_in_the_current_directory(parts
     assert sys.path.index(str(parts.parent)) == len(sys.path) - 1
 
 
+LATER = "from __future__ import annotations"
 CONFIG = """
 from __future__ import annotations
 from dataclasses import dataclass
@@ -366,104 +288,7 @@ class Mine(Asgd):
 BASE = "Asgd.Config"
 
 
-@pytest.mark.parametrize("now", [False, *slow(True)])  # a type is evaluated at the import of the module, or later
-@pytest.mark.parametrize(
-    ("eta", "base", "said"),
-    [
-        ("Annotated[float, within(0, 1)]", BASE, r"write the interval as text, within\("),
-        ("Annotated[float, within('0, 1')]", BASE, r"write the interval as text, within\("),
-        ("Annotated[float, within('[1, 0]')]", BASE, r"write the interval as text, within\("),
-        ("Annotated[float, greater_than('0')]", BASE, r"write greater_than\(0\)"),
-        ("Annotated[float, at_least(None)]", BASE, r"write at_least\(0\)"),
-        ("Annotated[str, one_of(['a', 'b'])]", BASE, r"write one_of\("),
-        ("within('[0, 1]')", BASE, r"type of eta: a range is not a type; write it beside one, for example Annotated\["),
-        ("Missing", BASE, "NameError: name 'Missing' is not defined"),
-    ],
-)
-def test_a_type_that_cannot_be_evaluated_is_answered_with_its_line(eta, base, said, now, parts):
-    text = CONFIG.format(eta=eta, base=base)
-    write(parts.parent, {"mine.py": text.replace("from __future__ import annotations", "") if now else text})
-    with pytest.raises(ConfigError, match=rf"{said}.* \(mine.py, line 11\)$") as caught:
-        compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        (
-            "Config(Asgd.Config)",
-            "Config",
-            r"its Config must extend RuleConfig; write class Config\(RuleConfig\), .*line 10",
-        ),
-        ("    @dataclass\n", "", r"write @dataclass above class Config \(mine.py, line 9\)"),
-        ("Mine(Asgd)", "Mine", "must name a class for the group algorithm: one that extends ServerRule"),
-        (
-            "eta:",
-            "def __post_init__(self): super().__post_init__(1 / 0)\n        eta:",
-            "^mine.py, line 11: ZeroDivisionError: division by zero",
-        ),
-        (
-            "eta:",
-            "def resolve(self, facts): super().resolve(1 / 0)\n        eta:",
-            "^mine.py, line 11: ZeroDivisionError",
-        ),
-        ("eta:", "def adapt(self, needs): 1 / 0\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
-        ("eta:", "def idle(self, facts): super().idle(1 / 0)\n        eta:", "^mine.py, line 11: ZeroDivisionError"),
-    ],
-)
-def test_settings_that_are_not_what_a_part_needs_are_answered_with_their_line(old, new, said, parts):
-    write(parts.parent, {"mine.py": CONFIG.format(eta="float | None", base=BASE).replace(old, new)})
-    with pytest.raises(InputError if said[0] == "^" else ConfigError, match=said) as caught:
-        compose(["algorithm=asgd", "algorithm._target_=mine.Mine"])
-    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
-
-
 ROOT = "# @package _global_\n# A file\n"
-BROKEN = [
-    ("{\n", 3, "is not YAML: expected .*; write a line KEY: VALUE"),
-    ("c: 0.3\nc: 0.4\n", 4, "key c is set before; remove one of the two lines"),
-    ("a: &a\n  b: *a\n", 4, "the alias is within what it repeats; write the values instead"),
-    ("client:\n\tlr: 1\n", 4, "is not YAML: found character"),
-]
-
-
-@pytest.mark.parametrize("group", ["algorithm", "sweep", *slow("delay", "paper", "scale")])
-@pytest.mark.parametrize(
-    ("text", "line", "said"), [*BROKEN, ("- a\n- b\n", None, "holds a list; write a line KEY: VALUE")]
-)
-def test_a_broken_yaml_is_answered_with_its_line(text, line, said, group, parts, afl_run):
-    write(parts, {f"{group}/broken.yaml": ROOT + text})
-    answer = afl_run("--config-dir", "parts", f"{group}=broken")
-    place = f"parts/{group}/broken.yaml" + (f", line {line}" if line else "")
-    assert answer.returncode == 2 and answer.stderr.count("\n") == 1
-    assert re.match(f"afl-run: {group}=broken: {place}: {said}", answer.stderr), answer.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "said"), [*BROKEN, ("c: 1\n", None, "names no class; write the line _target_")]
-)
-def test_help_for_a_broken_yaml_is_the_same_answer(text, line, said, parts, afl_run):
-    write(parts, {"algorithm/broken.yaml": ROOT + text})
-    answer = afl_run("--config-dir", "parts", "--help", "algorithm=broken")
-    place = "parts/algorithm/broken.yaml" + (f", line {line}" if line else "")
-    assert answer.returncode == 2 and re.match(f"afl-run: algorithm=broken: {place}: {said}", answer.stderr)
-
-
-def test_a_yaml_without_a_class_is_answered(parts):
-    write(parts, {"algorithm/empty.yaml": "# Nothing\n"})
-    places.use_folders([parts])
-    with pytest.raises(
-        ConfigError, match=r"^algorithm=empty: its yaml names no class; write the line _target_: MODULE"
-    ):
-        compose(["algorithm=empty"])
-
-
-def test_a_broken_yaml_that_a_sweep_chooses_is_answered_too(parts):
-    write(parts, {"algorithm/broken.yaml": ROOT + "{{", "sweep/own/two.yaml": f"{ROOT}algorithm: broken\n"})
-    places.use_folders([parts])
-    with pytest.raises(ConfigError, match=r"^algorithm=broken: .*broken\.yaml, line 3: is not YAML"):
-        plan(["sweep=own/two"])
 
 
 @pytest.mark.slow
@@ -484,34 +309,6 @@ def test_the_name_of_a_choice_in_a_sweep_chooses_and_a_sweep_is_a_multirun(given
     assert answer.returncode == 0 and answer.stdout.startswith("2 runs, "), answer.stderr
     jobs = plan(["sweep=own/two", "algorithm=asgd"])
     assert [(job.settings.choices["delay"], job.settings.choices["model"]) for job in jobs] == [("none", "softmax")] * 2
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (f"{ROOT}algorithm: ace,asgd\n", "sweep=own/two: .*write the line algorithm: ace,asgd$"),
-        (f"{ROOT}algorithm: [ace, asgd]\n", "sweep=own/two: .*write the line algorithm: ace,asgd$"),
-        (f"{ROOT}paper: ace\n", "sweep=own/two: .*write the line - override /paper: ace$"),
-        (f"{ROOT}algorithm: fedbuf\n", "algorithm=fedbuf: did you mean 'fedbuff'"),
-        (f"{ROOT}defaults:\n  - override /algorithm: fedbuf\n", "algorithm=fedbuf: did you mean 'fedbuff'"),
-        (
-            "# A file\nseed: 1\n",
-            "sweep=own/two: parts/sweep/own/two.yaml, line 1: must be the line # @package _global_$",
-        ),
-        (f"{ROOT}lr: 0.1\n", "lr=0.1: lr is (client.lr|algorithm.eta)"),
-        (f"{ROOT}hydra: {{sweper: 1}}\n", "sweep=own/two: .*Key 'sweper' not in"),
-        (
-            f"{ROOT}hydra: {{sweeper: {{params: {{algorithm: [ace, asgd]}}}}}}\n",
-            "algorithm=.*: must be choices with commas",
-        ),
-        (f"{ROOT}hydra: {{sweeper: {{grids: [algorithm]}}}}\n", "hydra.sweeper.grids=.*: must be a list of sections"),
-    ],
-)
-def test_a_sweep_that_is_written_wrongly_is_answered_in_one_line(text, said, parts, afl_run):
-    write(parts, {"sweep/own/two.yaml": text})
-    answer = afl_run("--config-dir", "parts", "sweep=own/two", "--plan")
-    assert answer.returncode == 2 and answer.stderr.count("\n") == 1
-    assert re.match(f"afl-run: {said}", answer.stderr), answer.stderr
 
 
 @pytest.mark.parametrize("folder", ["parts", "."])
@@ -538,19 +335,6 @@ def test_text_that_is_not_utf_8_is_answered_where_it_is_chosen_and_shown_elsewhe
     answer = afl_run("--config-dir", "parts", "algorithm=latin")
     assert answer.returncode == 2 and "algorithm/latin.yaml: cannot be read: 'utf-8' codec" in answer.stderr
     assert "latin" in afl_run("--config-dir", "parts", "--help", "algorithm").stdout
-
-
-@pytest.mark.parametrize("target", ["turtl.Mine", "os.pth.join", "email.mme.Mine", "os.path.joi", "torhc.Mine"])
-def test_only_names_of_ones_own_are_suggested(target, parts):
-    with pytest.raises(ConfigError) as caught:
-        compose(["algorithm=asgd", f"algorithm._target_={target}"])
-    assert "did you mean" not in str(caught.value)
-
-
-def test_a_module_with_the_name_of_one_of_python_is_answered(parts):
-    write(parts.parent, {"queue.py": RULE})
-    with pytest.raises(ConfigError, match="queue is a module of Python; give your own module another name"):
-        compose(["algorithm=asgd", "algorithm._target_=queue.Mine"])
 
 
 RAISES = RULE + "    def {method}:\n        return {{}}['nothing'], super().__init__, super().start\n"

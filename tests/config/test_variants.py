@@ -1,12 +1,13 @@
 """Sections of papers and sweeps: settings for one profile, algorithm or scale."""
 
+from functools import partial
+
 import pytest
 
 from asyncfl_bench.config import places
 from asyncfl_bench.config.choices import hydra_config, options
 from asyncfl_bench.config.manual import describe_choices
 from asyncfl_bench.config.variants import VARIANTS, papers_with, variant
-from asyncfl_bench.errors import ConfigError
 
 ROOT = places.config_directory().parent
 GLOBAL = "# @package _global_\n# A paper\n"
@@ -23,18 +24,17 @@ scales:
 """
 
 
+def write_papers(folder, **texts):
+    for name, text in texts.items():
+        (folder / "paper").mkdir(exist_ok=True)
+        (folder / "paper" / f"{name}.yaml").write_text(GLOBAL + text)
+    places.use_folders([folder])
+
+
 @pytest.fixture
-def papers(tmp_path, monkeypatch):
+def papers(tmp_path, forgotten_parts):
     """Writes papers of a folder named by hand: ``papers(one=TEXT)``."""
-    monkeypatch.setattr(places, "_by_hand", [])
-
-    def write(**texts):
-        for name, text in texts.items():
-            (tmp_path / "paper").mkdir(exist_ok=True)
-            (tmp_path / "paper" / f"{name}.yaml").write_text(GLOBAL + text)
-        places.use_folders([tmp_path])
-
-    return write
+    return partial(write_papers, tmp_path)
 
 
 def test_papers_and_sweeps_are_a_few_files():
@@ -68,25 +68,6 @@ def test_a_changed_file_counts_at_once(papers):
     assert variant("paper_scale", "one/smoke")["concurrency"] == 3
     papers(one=BASE.replace("concurrency: 3", "concurrency: 30"))
     assert variant("paper_scale", "one/smoke")["concurrency"] == 30
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (
-            "scales: {smok: {}}",
-            r"^scales.smok=: must be named after a choice of scale \(did you mean 'smoke'\?\): full, .*; in .*one.yaml",
-        ),
-        ("scales: smoke", "^scales=smoke: must hold settings for each of some of full, medium, small, smoke"),
-        ("scales: {smoke: null}", "^scales.smoke=null: must hold settings"),
-        ("algorithms: {ace: {}}", "^algorithms=: is a section that papers do not have there"),
-        ("profiles: {fair: {scales: {}}}", "^profiles.fair.scales=: is a section that papers do not have there"),
-    ],
-)
-def test_a_section_that_no_run_reads_is_refused(text, said, papers):
-    papers(one=text)
-    with pytest.raises(ConfigError, match=said):
-        hydra_config(["paper=one"])
 
 
 def test_each_kind_of_section_has_a_user():

@@ -68,21 +68,6 @@ def test_speeches_lose_accents_and_line_breaks_and_spell_out_ligatures(tmp_path)
     assert text_of(data.x_train[0]) == ("Caesar--renowned OEdipus... " + LONG)[:80]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *("{", "[]", '{"play": "P", "speaker": "A"}', '{"play": "P", "speaker": "A", "text": 2}'),
-        '{"play": null, "speaker": "A", "text": "B"}',
-    ],
-)
-def test_a_line_that_is_no_speech_is_refused_by_its_number(tmp_path, line):
-    write_speeches(tmp_path, ("P", "A", LONG))
-    with open(tmp_path / "shakespeare-speeches.jsonl", "a") as file:
-        file.write(line)
-    with pytest.raises(DataError, match=r"speeches\.jsonl, line 2: must be a json object"):
-        shakespeare(tmp_path)
-
-
 def leaf(text):
     return {"x": [text[i : i + 80] for i in range(len(text) - 80)], "y": list(text[80:])}
 

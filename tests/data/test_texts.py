@@ -86,27 +86,6 @@ def test_pairs_are_one_text_with_a_sign_between_and_408_are_held_out_in_proporti
         texts(tmp_path, "mrpc")
 
 
-@pytest.mark.parametrize(
-    ("bad", "said"),
-    [
-        ({"split": "train", "text": "x"}, "no 'label'"),
-        (line("train", 2, "x"), "label=2"),
-        (line("train", "1", "x"), "label='1'"),
-        (line("valid", 1, "x"), "split='valid'"),
-        (line("train", 1, " \n"), r"text=' \\n'"),
-        ([1, 0, "x"], "found list"),
-        ("{'split': 'train'}", "Expecting property name"),
-    ],
-)
-def test_a_line_that_is_no_sample_is_named_with_its_number(tmp_path, bad, said):
-    write(tmp_path, [*FILM, bad])
-    wanted = '"split" \\(train, dev, test\\), "label" \\(an integer, 0 to 1\\) and "text" \\(text that is not empty\\)'
-    with pytest.raises(
-        DataError, match=f"^{tmp_path}/sst2.jsonl, line 5: must be a json object with {wanted}: .*{said}"
-    ):
-        texts(tmp_path)
-
-
 def test_without_the_file_the_message_says_what_was_looked_for_and_how_else_it_goes(tmp_path):
     with pytest.raises(DataError) as caught:
         texts(tmp_path, "newsgroups20", "test")

@@ -228,26 +228,6 @@ def test_a_run_that_was_not_measured_is_not_complete_for_one_that_is_to_be():
     assert saved["diagnostics"]["every"] == 5
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["algorithm=fedbuff", "algorithm.momentum=0.5"], "algorithm.momentum=0.5: must be 0 with diagnostics=mse"),
-        (["algorithm=ace", "algorithm.rule=incremental"], "algorithm.rule=incremental: must be direct with"),
-        (["algorithm=fedbuff", "client.local_steps=2"], "client.local_steps=2: must be 1 with diagnostics=mse"),
-        (["algorithm=fedbuff", "client=adamw"], "client.optimizer=adamw: must be sgd with diagnostics=mse"),
-        (["algorithm=ace", "client.clip=1"], "client.clip=1.0: must be null with diagnostics=mse"),
-        (["algorithm=ace", "client.augment=true"], "client.augment=true: must be false with diagnostics=mse"),
-        (["client.logit_adjustment=1"], "client.logit_adjustment=1.0: must be 0 with diagnostics=mse"),
-        (["model=resnet18", "model.norm=batch"], "model.norm=batch: must be group with diagnostics=mse"),
-        (["diagnostics.every=0"], "diagnostics.every=0: must be a whole number >= 1"),
-    ],
-)
-def test_what_cannot_be_taken_apart_is_refused_before_anything_is_loaded(words, message):
-    with pytest.raises(ConfigError) as caught:
-        compose(["diagnostics=mse", *words])
-    assert str(caught.value).startswith(message)
-
-
 def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatch):
     (tmp_path / "signs.py").write_text(
         "from asyncfl_bench.algorithms.asgd import Asgd\n"

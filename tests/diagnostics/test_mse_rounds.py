@@ -9,8 +9,6 @@ import torch
 from replay import Replay
 
 from asyncfl_bench import run
-from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.tracking.metrics import read_metrics
 
 N = 12
@@ -77,21 +75,3 @@ def test_measuring_changes_no_bit_of_rounds_with_lost_work(algorithm):
     assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
     for row, other in zip(*(read_metrics(r.directory / "metrics.jsonl") for r in (with_it, without)), strict=True):
         assert {**row, **other, "wall_time": 0} == {**row, "wall_time": 0}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        *(
-            ([f"algorithm={name}"], f"diagnostics=mse: must be none: a step of algorithm={name} is not a weighted sum")
-            for name in ("fedopt", "feddyn", "fedasync", "asyncfeded")
-        ),
-        (["algorithm=fedavg", "client.local_epochs=1"], "client.local_epochs=1: must be null with diagnostics=mse"),
-        (["algorithm=fedprox", "client.local_steps=2"], "client.local_steps=2: must be 1 with diagnostics=mse"),
-        (["algorithm=fedavg", "client.lr_decay=0.9"], "client.lr_decay=0.9: must be 1 with diagnostics=mse"),
-    ],
-)
-def test_what_cannot_be_taken_apart_is_refused(words, message):
-    with pytest.raises(ConfigError) as caught:
-        compose(["diagnostics=mse", *words])
-    assert str(caught.value).startswith(message)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench import Observer, load_points, load_runs, run, sweep
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.reports.cli import main as report
 
 SOURCE = """from asyncfl_bench import Observer
@@ -30,8 +29,7 @@ class Plain:
 QUICK = {"scale": "smoke", "progress": False, "model": "softmax"}
 
 
-@pytest.fixture
-def parts(tmp_path, monkeypatch) -> Path:
+def write_parts(tmp_path, monkeypatch) -> Path:
     (tmp_path / "observers_of_mine.py").write_text(SOURCE)
     folder = tmp_path / "parts" / "observers"
     folder.mkdir(parents=True)
@@ -41,6 +39,11 @@ def parts(tmp_path, monkeypatch) -> Path:
     monkeypatch.delitem(sys.modules, "observers_of_mine", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     return folder.parent
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> Path:
+    return write_parts(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -75,22 +78,6 @@ def test_a_resumed_observer_has_the_state_it_had(parts):
     assert "observers_of_mine.Lost" in text
     longer = run({"resume": str(first.directory), "budget.uploads": 120}, config_dir=parts)
     assert list(longer.metrics["mine/seen"]) == [2.0 * uploads for uploads in longer.metrics["uploads"]]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("plain", r"observers.plain._target_=.*: one that extends Observer of asyncfl_bench.simulation.observer"),
-        ("flat", "observers=observers_of_mine.Lost: write its settings into a section: a line NAME: above _target_"),
-        ("lots", r"observers=lots: did you mean 'lost'\?"),
-    ],
-)
-def test_what_is_no_observer_is_refused(name, said, parts):
-    with pytest.raises(ConfigError, match=said):
-        run(observers=name, config_dir=parts, **QUICK)
-    with pytest.raises(ConfigError, match=r"several in one run are written \[lost,plain\]"):
-        sweep(observers=["lost", "plain"], config_dir=parts, **QUICK)
 
 
 @pytest.mark.parametrize(

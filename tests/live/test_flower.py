@@ -457,27 +457,6 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
     assert "Other users of this machine can start an app at 127.0.0.1:8000 too" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "--live-app=: must name a folder"),
-        (["algorithm=asgd"], "--live-app=algorithm=asgd: must name a folder"),
-        (["app", "algorithm=asgd", "live=processes"], "live=processes: must be flower with --live-app, or left out"),
-        (["app", "algorithm=asgd,ca2fl"], "algorithm=asgd,ca2fl: is a list of values"),
-        (["app", "-m", "algorithm=asgd"], "--live-app: writes one run; leave out -m"),
-        (["full", "algorithm=asgd"], "--live-app=full: must be a new folder, or one that --live-app wrote"),
-    ],
-)
-def test_wrong_words_are_refused_in_one_line_before_anything_is_written(words, said, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "node.py").touch()  # of a project of the user
-    assert _main(["--live-app", *words]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"afl-run: {said}") and error.count("\n") == 1
-    assert not (tmp_path / "app").exists() and len(list((tmp_path / "full").iterdir())) == 1
-
-
 def test_a_run_outside_an_app_says_what_to_install_or_to_type(monkeypatch):
     monkeypatch.setattr(flower, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"live=flower: needs pip install 'asyncfl_bench\[flower\]'"):

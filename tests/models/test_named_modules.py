@@ -37,8 +37,7 @@ def deep(layers: int, normalised_groups: int, batch_norm=(1, 2), statistics_rate
 QUICK = {"scale": "smoke", "progress": False}
 
 
-@pytest.fixture
-def parts(tmp_path, monkeypatch) -> Path:
+def write_parts(tmp_path, monkeypatch) -> Path:
     """A folder of parts with a yaml for each name of the module ``networks_of_mine``."""
     (tmp_path / "networks_of_mine.py").write_text(SOURCE)
     folder = tmp_path / "parts" / "model"
@@ -50,6 +49,11 @@ def parts(tmp_path, monkeypatch) -> Path:
     monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     return folder.parent
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch) -> Path:
+    return write_parts(tmp_path, monkeypatch)
 
 
 @pytest.mark.slow
@@ -88,21 +92,6 @@ def test_arguments_may_have_the_names_of_facts_of_the_projects_models(parts):
     with places.using_folders([parts]):
         arguments = compose(["model=deep"]).parts["model"].config.arguments
     assert arguments == {"layers": 4, "normalised_groups": 2, "batch_norm": [1, 2], "statistics_rate": []}
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ({"model": "made"}, "model.width=null: must be set, for example model.width=VALUE"),
-        ({"model": "net", "model.width": 4.5}, "model.width=4.5: must be a whole number"),
-        ({"model": "other"}, "one that extends Model of asyncfl_bench.models.base, or a torch.nn.Module"),
-        ({"model": "broken"}, "networks_of_mine.py, line 15: TypeError: "),
-    ],
-)
-def test_what_cannot_make_a_network_is_refused_in_one_line(words, said, parts):
-    with pytest.raises(BenchError, match=said) as caught:
-        run(words, config_dir=parts, **QUICK)
-    assert "\n" not in str(caught.value) and caught.value.exit_code == 2
 
 
 def test_an_error_in_an_own_forward_has_its_file_and_line(parts):

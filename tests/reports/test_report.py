@@ -321,61 +321,6 @@ def test_an_archive_gives_the_page_of_its_directories(tmp_path, capsys):
     pd.testing.assert_frame_equal(measured(tmp_path / "runs"), measured(tmp_path))
 
 
-def test_mistakes_are_one_message_and_exit_code_2(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_run(Path("some/runs"), points=curve(0.5))
-    Path("empty").mkdir()
-    for arguments, message in [
-        (["none"], "none: neither runs nor a page"),
-        (["ace/figur2"], "ace/figur2: neither runs nor a page (did you mean 'ace/figure2'?); pages: ace/table1, "),
-        (
-            ["some", "--panels", "delay.betta"],
-            "key=delay.betta: must be a setting of these runs (did you mean 'delay.beta'",
-        ),
-        (["some", "--metric", "test/acuracy"], "--metric=test/acuracy: must be one of test/accuracy (did you mean"),
-        (["some", "--scale", "small"], "some: --profile, --beside, --scale, --length go with a page"),
-        (["some", "ace"], "some: own runs cannot be asked for together with pages"),
-        (
-            ["ace/figure2"],
-            "runs: no runs of ace/figure2 (also searched: no archives in results, an installed wheel carries none); to "
-            "make them: afl-run sweep=ace/figure2 profile=published",
-        ),
-        (["ace/figure2", "--archive", "empty"], "runs: no runs of ace/figure2 (also searched: archives below empty); "),
-        (["ace/figure2", "--archive", "nowhere"], "--archive nowhere: no such folder; name one with archives of runs"),
-        (["ace/figure2", "--runs", "nowhere"], "--runs nowhere: no such folder; name one with runs"),
-        (["some", "--archive", "empty"], "some: own runs cannot be asked for together with pages, nor with --runs or"),
-        (["ace", "--profile", "good"], "--profile good: must be one of "),
-        (["some", "--where", "delay.beta"], "--where delay.beta: KEY=VALUE"),
-        (
-            ["some", "--where", "seed=0", "seed=1"],
-            "--where seed=0 seed=1: gives seed twice; name one value, or use --panels seed\n",
-        ),
-        (["some", "--pack", "all.pq"], "--pack all.pq: must end in .parquet"),
-        (["some", "--pack", "a.parquet", "--html"], "--pack: cannot be used together with --html; pack first, then "),
-        (
-            ["ace", "--beside", "fair", "--html", "--all-figures"],
-            "--beside: cannot be used together with --all-figures, --html; it writes one figure; leave out --beside",
-        ),
-        (["ace", "--panels", "delay"], "ace: a page has its own panels, lines and axes"),
-        (["ace", "--where", "delay.beta=5"], "ace: a page has its own panels, lines and axes"),
-    ]:
-        assert main(arguments) == 2, arguments
-        out, err = capsys.readouterr()
-        assert out == "" and err.startswith(f"afl-report: {message}") and err.count("\n") == 1, err
-    for option, value, said in (
-        ("--series", "0", "--series: 0: must be a whole number >= 1"),
-        ("--series", "x", "--series: x: must be a whole number >= 1"),
-        ("--axis", "hours", "--axis: invalid choice: 'hours'"),
-        ("--sries", "1", "unrecognized arguments: --sries 1"),
-    ):
-        with pytest.raises(SystemExit, match="2"):
-            main(["some", option, value])
-        err = capsys.readouterr().err
-        assert err.startswith(f"afl-report: {said}") and err.count("\n") == 1, err
-    assert main(["empty"]) != 0 and "no runs found" in capsys.readouterr().err
-    assert not list(tmp_path.glob("**/report")) and not Path("results").exists()
-
-
 def test_no_run_that_ended_well_is_exit_code_1_and_writes_nothing(tmp_path, capsys):
     write_run(tmp_path, status=None)
     assert main([str(tmp_path)]) == 1

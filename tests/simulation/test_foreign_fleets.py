@@ -7,7 +7,6 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 CAPACITY = {7: {"computation": 40.0, "communication": 8000.0}, 3: {"computation": 100, "communication": 2000.5}}
@@ -92,48 +91,18 @@ def nest(value, kind, levels=60):
     return value
 
 
+def import_fleet(afl_run, content):
+    """In the second that a file made to harm may take."""
+    Path("fleet").write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
+    afl_run("--import-fleet", "fleet")
+    assert os.listdir() == ["fleet"]
+
+
 MAPPING = pickle.PROTO + b"\2" + pickle.EMPTY_DICT
 MEMO = MAPPING + pickle.LONG_BINPUT + b"\xff\xff\xff\x7f" + pickle.STOP
 KEY = MAPPING + pickle.dumps(nest(1, tuple), 2)[2:-1] + pickle.EMPTY_DICT + pickle.SETITEM + pickle.STOP
 SESSIONS = {"active": [*range(99)], "inactive": [*range(1, 100)], "finish_time": 99}
 CAN = {"computation": 1, "communication": 1}
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (nest((1,), tuple), "not readable: it has TUPLE1; only lists, mappings, numbers and text are read"),
-        (KEY, "not readable: it has TUPLE2"),
-        (MEMO, "not readable: it has LONG_BINPUT"),
-        (
-            {1: {"computation": nest(1, list), "communication": 1}},
-            r"must be a number > 0, found \[\[\[\.\.\.\], \[\.\.\.\]\], ",
-        ),
-        (
-            {1: {"active": nest(1, list), "inactive": [], "finish_time": 9}},
-            "active must be a list of numbers >= 0, found",
-        ),
-        ({1: {"computation": 10**400, "communication": 1}}, r"computation must be a number > 0, found 1000\d*\.\.\.0+"),
-        ({1: {"computation": 10**9999, "communication": 1}}, "computation must be a number > 0, found a int"),
-        ({1: {"active": [10**400], "inactive": [10**400], "finish_time": 9}}, "active must be a list of numbers >= 0"),
-        ({1: {"active": [1], "inactive": [2], "finish_time": 10**400}}, "finish_time must be a number > 0"),
-        ({10**9999: CAN}, "the name of a client must be .*, found a int"),
-        ({"\ud800": CAN}, "the name of a client must be a whole number or printable text of at most 200 letters"),
-        ({"a\x1b[2J": CAN}, r"the name of a client must be .*, found 'a\\x1b\[2J'"),
-        ({"x" * 201: CAN}, "the name of a client must be .*, found 'xxx"),
-        ({"1": CAN, 1: CAN}, "must have each client once"),
-        ({1: {"messages": "0001-01-01T00:00:00+23:59\twifi"}}, "must have a client with a session"),
-        ({1: {f"key{number}": 1 for number in range(99)}}, "found clients with 'key0', .*, 'key9' and 89 more"),
-        (dict.fromkeys(range(99), SESSIONS), "must have the times of each client, found the same list at many"),
-    ],
-)
-def test_a_file_made_to_harm_is_refused_at_once(content, said, afl_run):
-    Path("fleet").write_bytes(content if isinstance(content, bytes) else pickle.dumps(content))
-    answer = afl_run("--import-fleet", "fleet")
-    assert answer.returncode == 2
-    assert re.fullmatch(rf"afl-run: fleet.*{said}.*\n", answer.stderr), answer.stderr[:999]
-    assert os.listdir() == ["fleet"]
 
 
 def test_a_fleet_for_which_memory_lacks_and_a_pipe_are_one_line(afl_run, monkeypatch):
@@ -151,29 +120,6 @@ def test_a_fleet_for_which_memory_lacks_and_a_pipe_are_one_line(afl_run, monkeyp
 def test_a_name_that_a_spreadsheet_would_compute_is_written_as_text(afl_run):
     assert afl_run("--import-fleet", dump({"=1+1": CAN, "b": CAN})).returncode == 0
     assert [row[0] for row in read_rows("fleet.csv")] == ["client", "'=1+1", "b"]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({1: Attack()}, f"not readable: it names {os.mkdir.__module__}.mkdir; only lists, mappings, numbers and text"),
-        ({1: {"computation": np.float64(2)}}, "not readable: it names numpy"),
-        ([1, 2], "found no mapping of clients"),
-        ({}, "found no mapping of clients"),
-        ({1: {"speed": 3}}, "must be client_device_capacity .* of FLASH, found clients with 'speed'"),
-        ({1: {"computation": 0, "communication": 1}}, "client 1: computation must be a number > 0, found 0"),
-        ({1: {"computation": 1, "communication": "1"}}, "client 1: communication must be a number > 0, found '1'"),
-        ({1: {"active": [1], "inactive": [], "finish_time": 9}}, r"client 1: inactive must .* active \(1\), found 0"),
-        ({1: {"active": [None], "inactive": [2], "finish_time": 9}}, r"client 1: active must be a list of .*\[None\]"),
-        ({1: {"active": [3], "inactive": [2], "finish_time": 9}}, "must have a client with a session, found none"),
-        ({1: {"messages": ["x"]}}, "client 1: messages must be text"),
-    ],
-)  # fmt: skip
-def test_another_file_is_refused_in_one_line_and_runs_nothing(content, said, afl_run):
-    answer = afl_run("--import-fleet", dump(content))
-    assert answer.returncode == 2
-    assert re.fullmatch(rf"afl-run: fleet.*{said}.*\n", answer.stderr), answer.stderr
-    assert os.listdir() == ["fleet"]
 
 
 def test_damaged_and_missing_files_are_refused_and_nothing_is_overwritten(afl_run):

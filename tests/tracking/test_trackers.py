@@ -22,7 +22,6 @@ from tiers import slow
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.tracking import trackers_wandb
 from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker, Trackers
@@ -413,44 +412,11 @@ def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_
     assert not (tmp_path / "imported").exists()
 
 
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [
-        (
-            "tracking=[wandb,cvs]",
-            "tracking=cvs: did you mean 'csv'? It must be one of auto, csv, local, tens",
-        ),
-        ("tracking=wandb,csv", "tracking=wandb,csv: several in one run are written [wandb,csv]"),
-        ("tracking.csv.mode=offline", "no such setting of tracking, except with tracking=csv"),
-    ],
-)
-def test_a_tracker_that_is_written_wrongly_is_answered(word, said, afl_run):
-    for arguments in ([word], ["-m", word]):
-        answer = afl_run(*arguments)
-        assert answer.returncode == 2 and said in answer.stderr
-
-
 def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     answer = afl_run("tracking=tensorboard")
     assert answer.returncode == 2
     assert answer.stderr == "afl-run: tracking=tensorboard: needs pip install 'asyncfl_bench[tensorboard]'\n"
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("mode", "ofline", "mode=ofline: did you mean 'offline'? It must be one of online, offline, disabled"),
-        ("project", "", "project=: must be 1 to 128 characters without /\\#?%:"),
-        ("project", "team/mine", "project=team/mine: must be 1 to 128 characters without /\\#?%:"),
-        ("tags", ["a", 65 * "x"], f"tags=['{65 * 'x'}']: must be words of 1 to 64 characters"),
-        ("init_timeout_seconds", 0, "init_timeout_seconds=0: must be a number > 0"),
-    ],
-)
-def test_an_impossible_setting_is_refused(key, value, message):
-    with pytest.raises(ConfigError) as caught:
-        WandbTrackerConfig(**{key: value})
-    assert str(caught.value) == message
 
 
 @pytest.mark.parametrize(
