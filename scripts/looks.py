@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy import special
 
-from asyncfl_bench.analysis.looks import ALPHA, LEVELS
+from asyncfl_bench.analysis.statistics import ALPHA, LEVELS
 
 EFFECTS = (0, 0.5, 1, 1.5, 2, 3)
 PAIRS = (6, 16)

@@ -12,8 +12,8 @@ import torch
 from crashing import WORDS, assert_same
 
 from asyncfl_bench import load_runs, run
-from asyncfl_bench.analysis.grids import planned_frame
-from asyncfl_bench.analysis.place import LABEL
+from asyncfl_bench.analysis.matching import LABEL
+from asyncfl_bench.analysis.selection import planned_frame
 from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment import result

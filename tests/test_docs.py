@@ -18,11 +18,10 @@ import yaml
 
 import asyncfl_bench
 from asyncfl_bench.analysis import claims
-from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.config import options
 from asyncfl_bench.reports.board import count_verdicts, plain_table
 from asyncfl_bench.reports.cli import main as report
-from asyncfl_bench.reports.judged_claims import judge_claims
+from asyncfl_bench.reports.judged_claims import judge_claims, read_pages
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))

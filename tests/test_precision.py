@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from asyncfl_bench import load_runs, run
-from asyncfl_bench.analysis.place import group_runs
+from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.config import compose, identity_of_tree
 from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.experiment import finished_result, machine

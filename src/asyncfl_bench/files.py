@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all, reading files of other people, numbers as valid JSON, and lines for people."""
+"""Writing a file whole or not at all, reading and checking files of other people, valid JSON, and lines for people."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import sys
 import time
 import unicodedata
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar, get_type_hints
 
 from .errors import ConfigError
 
@@ -32,6 +32,9 @@ _UNPACKED = 100  # times the size of a table's file
 _RECENT = 2 * 10**9  # nanoseconds in which a file may change twice at one time of its clock
 _REMEMBERED = 4096  # texts that are kept for later processes
 _texts: dict[str, str] = {}  # that ``recall`` knows, by key
+_Schema = TypeVar("_Schema")
+_NUMBERS: dict[Any, tuple[type, ...]] = {int: (int,), float: (int, float)}
+_LARGEST = 1e300  # a number of more digits is none of a page
 
 
 @contextmanager
@@ -358,3 +361,29 @@ def to_json_types(value: object) -> object:
     if hasattr(value, "tolist"):  # NumPy scalars and arrays, torch tensors: a number or a nested list
         return to_json_types(value.tolist())
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
+
+
+def build_plain(schema: type[_Schema], content: Mapping[str, Any]) -> _Schema:
+    """Return an instance of a dataclass of texts, numbers and tuples of texts.
+
+    Raises ValueError that names the field for a value of another type, TypeError for an unknown or a missing field.
+    """
+    values = dict(content)
+    for name, hint in get_type_hints(schema).items():
+        if name in values:
+            values[name] = _check_value(name, hint, values[name])
+    return schema(**values)
+
+
+def _check_value(name: str, hint: Any, value: Any) -> Any:
+    """Return the value of a field, its text clean. Raises ValueError."""
+    if hint is str and isinstance(value, str):
+        return clean_text(value, one_line=True)
+    if hint in _NUMBERS and type(value) in _NUMBERS[hint] and not abs(value) > _LARGEST:
+        return value
+    if hint == tuple[str, ...] and isinstance(value, list):
+        return tuple(_check_value(name, str, one) for one in value)
+    kinds = {str: "a text", int: "a whole number", float: "a number", tuple[str, ...]: "a list of texts"}
+    if hint in kinds:
+        raise ValueError(f"{name} must be {kinds[hint]}")
+    return value

@@ -11,14 +11,14 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from asyncfl_bench.analysis import claims, judgements
+from asyncfl_bench.analysis import claims, verdicts
 from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, read_claims, read_verdicts, to_json
 from asyncfl_bench.analysis.comparison import compare_pairs
-from asyncfl_bench.analysis.judgements import judge_claim
-from asyncfl_bench.analysis.looks import ALPHA as LEVEL
-from asyncfl_bench.analysis.looks import LEVELS
-from asyncfl_bench.analysis.measured import MEASURES, RunMeasures
-from asyncfl_bench.analysis.place import MatchedRuns
+from asyncfl_bench.analysis.matching import MatchedRuns
+from asyncfl_bench.analysis.measures import MEASURES, RunMeasures
+from asyncfl_bench.analysis.statistics import ALPHA as LEVEL
+from asyncfl_bench.analysis.statistics import LEVELS
+from asyncfl_bench.analysis.verdicts import judge_claim
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.tracking.runs import load_runs
@@ -731,15 +731,15 @@ def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_
     curves = {("ace", s): long_curve(500, 95, 95, 95, 95 + s) for s in range(3)}
     curves |= {("ca2fl", s): long_curve(500, 50, 50, 50, 50 + s) for s in range(3)}
     measured = measured_runs(curves, profile="published", length="standard")
-    found = {one.verdict.claim: one.verdict for one in judgements.evaluate_claims("ace/figure2", measured)}
+    found = {one.verdict.claim: one.verdict for one in verdicts.evaluate_claims("ace/figure2", measured)}
     assert list(found) == [claim.key for claim in read_claims("ace") if "ace/figure2" in claim.readings]
     first = found["ace/figure2-ace-first"]
     assert (first.verdict, first.agree, first.contrasts) == ("inconclusive", 1, 4)
     assert first.reason.startswith("runs missing") and "ACE - FedBuff" in first.reason
     assert found["ace/figure2-skew"].verdict == "not run"
-    other = [one.verdict.claim for one in judgements.evaluate_claims("ace/figure2_time_clock", measured)]
+    other = [one.verdict.claim for one in verdicts.evaluate_claims("ace/figure2_time_clock", measured)]
     assert "ace/figure2-ace-first" in other and "ace/figure2-skew" not in other
-    assert judgements.evaluate_claims("quickstart/six_algorithms", measured) == []
+    assert verdicts.evaluate_claims("quickstart/six_algorithms", measured) == []
 
 
 WITHOUT_ARCHIVED_RUNS = {  # another sweep made some of their runs, or their data set was not run

@@ -5,8 +5,8 @@ import shlex
 import pytest
 from tiers import slow
 
-from asyncfl_bench.analysis.default_steps import describe_default_steps
-from asyncfl_bench.analysis.grids import planned_frame
+from asyncfl_bench.analysis.caveats import describe_default_steps
+from asyncfl_bench.analysis.selection import planned_frame
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.composition import STEPS
 from asyncfl_bench.config.places import using_folders

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from asyncfl_bench.analysis.looks import ALPHA, LEVELS, decide_by_looks, seeds_needed
+from asyncfl_bench.analysis.statistics import ALPHA, LEVELS, decide_by_looks, seeds_needed
 
 ROOT = Path(__file__).parents[2]
 SIMULATE = runpy.run_path(str(ROOT / "scripts" / "looks.py"))

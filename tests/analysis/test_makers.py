@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
-from asyncfl_bench.analysis.makers import describe_mixed_makers
-from asyncfl_bench.analysis.place import group_runs
+from asyncfl_bench.analysis.caveats import describe_mixed_makers
+from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.experiment import machine
 from asyncfl_bench.reports.pages.provenance import origin
 from asyncfl_bench.tracking.runs import load_runs

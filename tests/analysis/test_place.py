@@ -9,10 +9,9 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.analysis import place as place_module
-from asyncfl_bench.analysis.exclusions import leave_out_other_data
-from asyncfl_bench.analysis.grids import Grid, grid_of
-from asyncfl_bench.analysis.place import group_runs, match_runs, runs_for_page
+from asyncfl_bench.analysis import matching
+from asyncfl_bench.analysis.matching import group_runs, match_runs
+from asyncfl_bench.analysis.selection import Grid, grid_of, leave_out_other_data, runs_for_page
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.tracking.runs import load_runs
@@ -257,7 +256,7 @@ def test_further_values_of_the_tuned_setting_count_where_all_else_is_the_sweeps(
         composed.extend(words)
         return [{"experiment": grid_by_hand([asked[0] | {"algorithm__c": 1.0}], []).jobs["experiment"][0]}]
 
-    monkeypatch.setattr(place_module, "job_identities", beyond)
+    monkeypatch.setattr(matching, "job_identities", beyond)
     words = tuple((f"algorithm={job['algorithm']}", f"algorithm.c={job['algorithm__c']}") for job in asked)
     grid = Grid(grid.sweep, "fair", grid.scale, grid.length, grid.jobs, words=words)
     placed = match_runs(grid, load_runs(tmp_path), cells=CELLS, tuned=["algorithm.c"])

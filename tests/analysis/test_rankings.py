@@ -7,8 +7,7 @@ import re
 import pandas as pd
 import pytest
 
-from asyncfl_bench.analysis.contrasts import Contrast
-from asyncfl_bench.analysis.rankings import best_methods, pair_table, pairs_of_method
+from asyncfl_bench.analysis.contrasts import Contrast, best_methods, pair_table, pairs_of_method
 
 
 def compared(values: dict[str, list[float]], **more) -> pd.DataFrame:

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 from scipy import special
 
+from asyncfl_bench.analysis.bank import agree_on_order, compare_rules, find_tiers, judge_world, measure_pairs
 from asyncfl_bench.analysis.statistics import adjust_holm, paired_interval
-from asyncfl_bench.analysis.tiers import agree_on_order, compare_rules, find_tiers, judge_world, measure_pairs
 
 RULES, SEEDS, WORLDS = 12, 8, 2000
 EQUAL, UNEQUAL = np.ones(RULES), np.geomspace(1, 3, RULES)  # standard deviation of each rule [points]

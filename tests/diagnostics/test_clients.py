@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from asyncfl_bench import load_clients, load_runs, run
-from asyncfl_bench.analysis.participation import straggler_shares
+from asyncfl_bench.analysis.measures import straggler_shares
 from asyncfl_bench.config import compose
 from asyncfl_bench.diagnostics.clients import client_accuracy_summary, expected_accuracy
 from asyncfl_bench.experiment import finished_result

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from asyncfl_bench.analysis.grids import Grid
+from asyncfl_bench.analysis.selection import Grid
 from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.tracking.records import identity_of
 

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from asyncfl_bench import load_bank
-from asyncfl_bench.analysis.verdicts import read_pages
 from asyncfl_bench.reports import board, cli
 from asyncfl_bench.reports.bank_page import write_bank_page
-from asyncfl_bench.reports.judged_claims import judge_claims
+from asyncfl_bench.reports.judged_claims import judge_claims, read_pages
 from asyncfl_bench.reports.pages import write
 from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page

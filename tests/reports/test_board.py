@@ -13,10 +13,9 @@ from reports.claims_by_hand import demo, found, write_page, write_pages
 
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.names import rule_classes
-from asyncfl_bench.analysis.verdicts import read_pages, reasons_of
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.board import CLAIMS, HTML, board_text, write_board
-from asyncfl_bench.reports.judged_claims import judge_claims
+from asyncfl_bench.reports.judged_claims import judge_claims, read_pages, reasons_of
 
 __all__ = ["demo"]  # a fixture
 

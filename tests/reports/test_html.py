@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 from reports.chromium import Chromium, missing
 
-from asyncfl_bench.analysis.measures import mean_curve
+from asyncfl_bench.analysis.evaluations import mean_curve
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.browser import chart, html
 from asyncfl_bench.reports.browser.chart import ChartData, chart_numbers

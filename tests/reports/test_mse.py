@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.analysis.place import group_runs
+from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.blocks import ErrorParts

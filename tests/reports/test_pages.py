@@ -14,9 +14,8 @@ from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 from tiers import slow
 
-from asyncfl_bench.analysis.judgements import judge_claim
-from asyncfl_bench.analysis.measured import AT_BUDGET
-from asyncfl_bench.analysis.verdicts import read_pages
+from asyncfl_bench.analysis.measures import AT_BUDGET
+from asyncfl_bench.analysis.verdicts import judge_claim
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports import assembly
@@ -24,6 +23,7 @@ from asyncfl_bench.reports.assembly import NoRuns, build_page
 from asyncfl_bench.reports.beside import picture_beside
 from asyncfl_bench.reports.blocks.comparisons import claim_parts
 from asyncfl_bench.reports.browser import html
+from asyncfl_bench.reports.judged_claims import read_pages
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
 from asyncfl_bench.reports.pages.problems import problems

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from reports.runs_by_hand import grid_by_hand, write_run
 
-from asyncfl_bench.analysis.place import group_runs, match_runs
+from asyncfl_bench.analysis.matching import group_runs, match_runs
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, InputError
 from asyncfl_bench.multirun.history import finished_in

@@ -26,10 +26,9 @@ import yaml
 
 from ..config.places import paper_folders
 from ..errors import BenchError
-from ..files import read_json
-from .looks import describe_seeds
-from .measured import LOG_RATIO, MEASURES
-from .plain import build_plain
+from ..files import build_plain, read_json
+from .measures import LOG_RATIO, MEASURES
+from .statistics import describe_seeds
 
 FORMAT = 2
 NAME = "claims.json"
@@ -37,7 +36,7 @@ VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
 _LARGEST_LOG = 700.0  # whose exponential is a number
 JUDGED = VERDICTS[:4]  # on runs
 BOARDS = ("paper", "construction", "question")
-# kind of comparison (see queries.py): keys of ``decide`` that it needs and that it may have
+# kind of comparison (see claim_comparisons.py): keys of ``decide`` that it needs and that it may have
 KINDS = {
     "order": ({"groups"}, {"at_least", "tie", "together", "target", "budget"}),
     "alike": ({"groups", "margin"}, set()),

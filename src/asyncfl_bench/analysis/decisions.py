@@ -17,14 +17,13 @@ from pathlib import Path
 import pandas as pd
 
 from ..errors import BenchError, ConfigError, check_choice, did_you_mean
-from ..files import read_json, write_text
+from ..files import build_plain, read_json, write_text
 from .comparison import compare_pairs
 from .contrasts import Contrast
-from .looks import LEVELS
-from .measured import RunMeasures
+from .matching import MatchedRuns
+from .measures import RunMeasures
 from .names import AXES
-from .place import MatchedRuns
-from .plain import build_plain
+from .statistics import LEVELS
 
 PAIR_MEASURE = "late"
 FIRST_LOOK = min(LEVELS)

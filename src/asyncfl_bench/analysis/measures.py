@@ -1,252 +1,368 @@
-"""Numbers of runs, from their evaluations: at equal budget, at the end, at best, and when a level was reached.
+"""The registry of measures, by which pages and claims name numbers of runs (CONTRIBUTING.md lists them).
 
-Accuracies are in percent, times in the unit of the virtual clock. Frames of points are those of ``load_points``; what
-is measured of each run comes back in their order of runs, with its index ``run`` where nothing else is said.
+Legend: a run is in the index of every series here; an axis is what runs spend (``names.AXES``). A run's clients are a
+frame as ``load_clients`` returns it, a row a client.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
-from .names import AXES, is_percent, natural_key
-from .place import SEPARATOR, MatchedRuns
-from .statistics import MIN_SEEDS
+from ..errors import BenchError
+from ..simulation.budget import TARGET
+from ..tracking.runs import load_clients
+from . import evaluations, names, step_errors
+from .matching import MatchedRuns
 
-_LIMITS = dict(
-    zip(AXES, ("server_iterations", "uploads", "virtual_time", "bytes"), strict=True)
-)  # axis -> of the budget
+MIN_LATE = 3  # evaluations in it
+POINTS_OF_A_TIE = 1.0  # margin of differences in points, where none is declared
+_WITH_STEP = ("accuracy", "best", "final", "last")  # measures that are one accuracy, a multiple of one test sample
+LOG_RATIO = "100 x log ratio"  # unit of relative differences, which texts show as ratios
+CHANCE_MARGIN = 5.0  # points above the most frequent class below which a method is at chance
+# share of the most frequent test class [%], where classes are not balanced
+_MOST_FREQUENT = {
+    "synthetic": 24.4,  # mean over the judged seeds of the bank: each seed has other data, 16 to 41
+    "synthetic_1_1": 70.05,
+    "shakespeare": 18.8,
+    "shakespeare_sized": 18.8,
+    "mrpc": 67.6,
+    "sst2": 50.9,
+    "newsgroups20": 5.3,
+    "mnist": 11.35,
+    "digits": 10.6,
+}
+_GROUPS = 10  # of a run's clients, by how often they were heard
 
-ACCURACY, TIME = "test/accuracy", "virtual_time"
-LATE_SHARE = 0.2  # of the budget: the last part of it
-GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
-_ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy of 0.72 has reached it
 
+@dataclass(frozen=True)
+class MeasureKind:
+    """One measure: how it is computed and what it means.
 
-def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
-    """Columns run, x, y: the evaluations that have both, by x; of several at one x (iterations of one tick) the last.
-
-    y is in percent for accuracies.
+    compute      (runs, axis) -> a value a run; None for those at a budget, see ``RunMeasures.values_at_budget``
+    unit         of a difference; lower: small values are good ones
+    is_accuracy  a value of the metric, which may be at chance
+    title        what pages call it, if not by its name; decimals: that they show
     """
-    if metric not in points or axis not in points:
-        return pd.DataFrame({"run": [], "x": [], "y": []}).astype({"x": float, "y": float})
-    scale = 100.0 if is_percent(metric) else 1.0
-    found = pd.DataFrame({"run": points["run"], "x": points[axis].astype(float), "y": scale * points[metric]})
-    found = found.dropna(subset=["x", "y"])
-    place = pd.factorize(found["run"])[0]
-    found = found.iloc[np.lexsort((found["x"].to_numpy(), place))]  # stable: of equal x the later point stays later
-    return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
+
+    unit: str
+    lower: bool
+    compute: Callable[[RunMeasures, str], pd.Series] | None = None
+    is_accuracy: bool = False
+    title: str = ""
+    decimals: int = 1
 
 
-def values_at_equal_budget(
-    placed: MatchedRuns, points: pd.DataFrame, axis: str, metric: str = ACCURACY
-) -> pd.DataFrame:
-    """Return what every run had at the largest budget that all runs of its cell spent: a row a run, indexed by
-    ``run``.
+class RunMeasures:
+    """The measures of the runs of a page.
 
-    axis     iteration, uploads, virtual_time or bytes
-    Columns series, cell, the keys of the cell, seed, budget, value and evaluations. The value is on a straight line
-    between evaluations, NaN before the first. evaluations counts those within the budget after 0: with fewer than two
-    the value is mostly interpolation.
+    limit   of virtual time, within which evaluations count; where runs of a protocol (cell key ``paper``) end earlier,
+            that end is its limit
+    levels  accuracy [%] that is timed, by data set
     """
-    curves = curve(points, axis, metric)
-    ends = curves.groupby("run", sort=False)["x"].max()
-    table = placed.runs[["series", "cell", *placed.cells, "seed"]].copy()
-    table = table[table.index.isin(ends.index)]
-    table["budget"] = ends.reindex(table.index).groupby(table["cell"]).transform("min")
-    by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
-    values, counts = [], []
-    for run, budget in zip(table.index, table["budget"], strict=True):
-        x_p, y_p = by_run[run]
-        values.append(value_at(x_p, y_p, budget))
-        counts.append(int(((x_p > 0) & (x_p <= budget)).sum()))
-    return table.assign(value=values, evaluations=counts)
+
+    def __init__(
+        self,
+        placed: MatchedRuns,
+        points: pd.DataFrame,
+        metric: str = evaluations.ACCURACY,
+        limit: float = math.inf,
+        levels: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        self.placed, self.points, self.metric, self.limit, self.levels = placed, points, metric, limit, levels
+        self._curves: dict[str, dict[object, tuple[np.ndarray, np.ndarray]]] = {}
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """The runs that count, and those that diverged, with their settings; ``diverged`` tells them apart."""
+        lost = self.placed.diverged
+        runs = self.placed.runs.assign(diverged=False)
+        return runs if lost.empty else pd.concat([runs, lost.assign(diverged=True)])
+
+    @cached_property
+    def limits(self) -> pd.Series:
+        """Run -> limit of virtual time."""
+        runs = self.placed.runs
+        if "paper" not in self.placed.cells:
+            return pd.Series(self.limit, index=runs.index)
+        limits = evaluations.common_limit(runs, self.points, self.limit)
+        return runs["paper"].map(limits).astype(float)
+
+    @cached_property
+    def early(self) -> pd.DataFrame:
+        """The evaluations within the limit."""
+        if (self.limits == math.inf).all():
+            return self.points
+        return self.points[self.points["virtual_time"] <= self.points["run"].map(self.limits)]
+
+    def curves(self, axis: str) -> dict[object, tuple[np.ndarray, np.ndarray]]:
+        """Run -> places on the axis and values of the metric, by place."""
+        if axis not in self._curves:
+            frame = evaluations.curve(self.early, axis, self.metric)
+            groups = frame.groupby("run", sort=False)
+            self._curves[axis] = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in groups}
+        return self._curves[axis]
+
+    def ends(self, runs: pd.Index, axis: str) -> pd.Series:
+        """Return where each run ends on the axis; NaN for a run without evaluations."""
+        curves = self.curves(axis)
+        return pd.Series({run: curves[run][0][-1] if run in curves else math.nan for run in runs}, dtype=float)
+
+    def values(self, name: str, axis: str) -> pd.Series:
+        """Return the value of every run of a measure that needs no budget: one of ``MEASURES``, ``mse/…`` or a column
+        of the runs. Raises BenchError for another name."""
+        kind = MEASURES.get(name)
+        if kind is not None and kind.compute is not None:
+            found = kind.compute(self, axis)
+        elif name.startswith("mse/"):
+            found = self._error_parts.get(name, pd.Series(dtype=float))
+        elif name in self.placed.runs:
+            found = pd.to_numeric(self.placed.runs[name])
+        else:
+            raise BenchError(f"measure {name}: mse/…, a column of the runs or one of {', '.join(MEASURES)}")
+        return found.reindex(self.placed.runs.index).astype(float)
+
+    def values_at_budget(
+        self, name: str, axis: str, budgets: pd.Series, least: int = MIN_LATE
+    ) -> tuple[pd.Series, bool]:
+        """Return ``late`` or ``accuracy`` of each run at its budget, and whether it is ``late``.
+
+        late is the mean over the last fifth of the budget. Where one of the runs has fewer than ``least`` evaluations
+        there, or ended at ``budget.target_accuracy``, the value of every run is that at its budget, on a straight line
+        between evaluations.
+        """
+        curves = self.curves(axis)
+        pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
+        if name == "late" and not self._target_ended.reindex(budgets.index).eq(True).any():
+            within = {run: evaluations.late_part(*curve, budgets[run]) for run, curve in pieces.items()}
+            if all(len(y_p) >= least for y_p in within.values()):
+                return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
+        last = {run: evaluations.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}
+        return pd.Series(last, dtype=float), False
+
+    @cached_property
+    def _target_ended(self) -> pd.Series:
+        """Run -> whether its target accuracy ended it: then its accuracy decided how long it is."""
+        runs = self.runs
+        return runs.get("summary.stopped_by", pd.Series("", index=runs.index)) == TARGET
+
+    def times_to(self, target: float, axis: str) -> pd.Series:
+        """Return where on the axis each run first shows an accuracy of ``target`` [%]; NaN where it never does."""
+        return evaluations.time_to_reach(self.early, target, axis, self.metric).reindex(self.placed.runs.index)
+
+    @cached_property
+    def chance_levels(self) -> pd.Series:
+        """Return ``chance_levels`` of the runs."""
+        return chance_levels(self.runs)
+
+    @property
+    def is_accuracy(self) -> bool:
+        """Return True if the metric is an accuracy [%]."""
+        return names.is_percent(self.metric)
+
+    def resolution(self, name: str, experiments: Collection[str] = ()) -> float:
+        """Return the step of a measure that is one test accuracy [points]: one sample of the smallest test set of these
+        experiments, by default of all; 0 for other measures and metrics, or where runs do not tell."""
+        if not (name in _WITH_STEP and self.is_accuracy and self.metric.startswith("test/")):
+            return 0.0
+        runs = self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs
+        samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
+        return 100 / samples if samples > 0 else 0.0
+
+    def unit(self, name: str) -> str:
+        """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""
+        kind = MEASURES.get(name)
+        return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
+
+    def tie_margin(self, name: str, tie: float | None = None) -> float | None:
+        """Return the margin of a tie [points], 1 unless another is declared; None for a measure in another unit, of
+        which no tie is possible."""
+        return (POINTS_OF_A_TIE if tie is None else tie) if self.unit(name) == "points" else None
+
+    @cached_property
+    def metric_is_lower_better(self) -> bool | None:
+        """Return True if small values of the metric are good ones; None if neither its name nor an observer of the
+        runs (``Observer.better``) tells."""
+        known = names.lower_is_better(self.metric)
+        declared = self.runs.get(f"summary.better.{self.metric}", pd.Series(dtype=object)).dropna().unique()
+        return declared[0] == "lower" if known is None and len(declared) == 1 else known
+
+    def lower_is_better(self, name: str) -> bool | None:
+        """Return True if small values of the measure are good ones, as of parts of an error; None if it is a value of
+        a metric of unknown direction."""
+        kind = MEASURES.get(name)
+        if kind is not None and kind.is_accuracy:
+            return self.metric_is_lower_better
+        return kind.lower if kind else True
+
+    @cached_property
+    def _error_parts(self) -> pd.DataFrame:
+        """Return the table of the error's parts run by run, under names ``mse/…``; empty where none was measured."""
+        keys = ["series", *self.placed.cells, "seed"]
+        try:
+            table = step_errors.error_table(self.placed.runs, self.points, keys[1:])
+        except BenchError:
+            return pd.DataFrame()
+        table = table.rename(columns={key: f"mse/{key}" for key in table.columns if key not in keys})
+        return self.placed.runs[keys].merge(table, how="left", on=keys).set_axis(self.placed.runs.index)
 
 
-def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
-    """The curve at ``at``, straight lines between its points; NaN outside them. x_p rises."""
-    return float(np.interp(at, x_p, y_p, left=math.nan, right=math.nan)) if len(x_p) else math.nan
+def chance_levels(runs: pd.DataFrame) -> pd.Series:
+    """Return the share of the most frequent test class of each run [%]; 0 where it is unknown."""
+    classes = pd.to_numeric(runs.get("summary.task.classes", pd.Series(math.nan, index=runs.index)))
+    balanced = (100 / classes.where(classes > 0)).fillna(0.0)
+    known = runs.get("dataset", pd.Series("", index=runs.index)).map(_MOST_FREQUENT).astype(float)
+    return balanced.where(balanced > known.fillna(0.0), known.fillna(0.0))
 
 
-def late_part(x_p: np.ndarray, y_p: np.ndarray, budget: float) -> np.ndarray:
-    """Return the values of a curve in the last fifth of the budget, whose mean is ``late``."""
-    return y_p[(x_p > (1 - LATE_SHARE) * budget) & (x_p <= budget)]
+def _best_value(of: RunMeasures, axis: str) -> pd.Series:
+    return evaluations.best_values(of.early, of.metric, of.metric_is_lower_better)
 
 
-def late_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
-    """Return ``late`` of each run that has the metric: its mean over the last fifth of the run's uploads.
+def _time_to_90(of: RunMeasures, axis: str) -> pd.Series:
+    return evaluations.time_to_reach(of.early, 0.9 * evaluations.best_values(of.early, of.metric), axis, of.metric)
 
-    See rule 1 of docs/reference/statistics.md.
+
+def _time_to_target(of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    best = evaluations.best_values(of.early, of.metric).reindex(runs.index)
+    means = best.groupby([runs["cell"], runs["series"]]).transform("mean")
+    return evaluations.time_to_reach(of.early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis, of.metric)
+
+
+def _time_to_level(of: RunMeasures, axis: str) -> pd.Series:
+    return evaluations.time_to_reach(of.early, of.placed.runs["dataset"].map(of.levels).astype(float), axis, of.metric)
+
+
+def _mean_of_points(name: str, of: RunMeasures, axis: str) -> pd.Series:
+    return of.points.reindex(columns=["run", name]).dropna().groupby("run")[name].mean()
+
+
+def _similarity_gap(more: str, less: str, of: RunMeasures, axis: str) -> pd.Series:
+    columns = [f"similarity/{name}" for name in (more, less)]
+    found = of.points.reindex(columns=["run", *columns]).dropna().groupby("run")[columns].mean()
+    return 1000 * (found[columns[0]] - found[columns[1]])
+
+
+def _kept_of_slow(of: RunMeasures, axis: str) -> pd.Series:
+    clients = load_clients(of.placed.runs)
+    known = clients[clients["kept"].notna()] if "kept" in clients else clients[:0]
+    return pd.Series({run: kept_shares(own)["slow quarter"] for run, own in known.groupby("run")}, dtype=float)
+
+
+def _diagnosed(name: str, of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    return pd.to_numeric(runs.get(f"summary.diagnosed.{name}", pd.Series(math.nan, index=runs.index)))
+
+
+def _uploads_per_iteration(of: RunMeasures, axis: str) -> pd.Series:
+    runs = of.placed.runs
+    first = runs["n_clients"].where(runs["algorithm"].isin(("ace", "aced")), 0)
+    return (runs["summary.used.uploads"] - first) / (runs["summary.used.server_iterations"] - (first > 0))
+
+
+def _state_vectors(place: str, of: RunMeasures, axis: str) -> pd.Series:
+    return of.placed.runs[f"summary.state_bytes.{place}"] / (4 * of.placed.runs["summary.parameters"])
+
+
+def _versions(of: RunMeasures, axis: str) -> pd.Series:
+    return of.points.reindex(columns=["run", "in_flight/versions_max"]).groupby("run").max().iloc[:, 0]
+
+
+MEASURES = {
+    # the metric: at the budget; mean over the last fifth of it; highest, or lowest if that is better; last
+    "accuracy": MeasureKind("points", False, None, True),
+    "late": MeasureKind("points", False, None, True),
+    "best": MeasureKind("points", False, _best_value, True),
+    "final": MeasureKind("points", False, lambda of, axis: evaluations.final_values(of.points, of.metric), True),
+    # along the axis, to 90 % of the run's own best, of the lowest mean best of the cell, to the paper's accuracy
+    "time_to_90": MeasureKind("", True, _time_to_90),
+    "time_to_target": MeasureKind("", True, _time_to_target),
+    "time_to_level": MeasureKind("", True, _time_to_level),
+    # mean change between evaluations, from the time of 90 % of the best on
+    "unsteadiness": MeasureKind("points", True, lambda of, axis: evaluations.unsteadiness(of.early)),
+    # mean over evaluations; diagnostics=dissimilarity
+    "dissimilarity": MeasureKind("", True, partial(_mean_of_points, "dissimilarity/squared")),
+    # mean over evaluations of a difference of cosines; diagnostics=similarity
+    **{
+        name: MeasureKind("thousandths", lower, partial(_similarity_gap, *kinds), title=title, decimals=2)
+        for name, lower, kinds, title in (
+            ("similarity_gap", False, ("same", "different"), "same minus different labels [1/1000]"),
+            ("similarity_gap_apart", True, ("same_apart", "different_fresh"), "the same, models apart [1/1000]"),
+        )
+    },
+    # of wall times and of uploads in a server step; diagnostics=server_time
+    **{
+        f"{name}{end}_ms": MeasureKind(
+            "ms", True, partial(_diagnosed, f"{name}{end}_ms"), title=f"{title}{word} [ms]", decimals=2
+        )
+        for name, title in (("server_step", "server step"), ("buffer_fill", "buffer fill"))
+        for end, word in (("", ", median"), ("_low", ", first quartile"), ("_high", ", third quartile"))
+    },
+    "kept": MeasureKind("uploads", True, partial(_diagnosed, "kept"), title="uploads kept"),
+    # share of the uploads of the slow quarter of the clients that are in a step; evaluation.clients=true
+    "kept_of_slow": MeasureKind("points", False, _kept_of_slow, title="uploads of the slow quarter kept [%]"),
+    "uploads": MeasureKind("uploads", False, lambda of, axis: evaluations.final_values(of.early, "uploads")),
+    "uploads_per_iteration": MeasureKind("uploads", True, _uploads_per_iteration),  # without a first round of all
+    "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats
+    "client_vectors": MeasureKind("vectors", True, partial(_state_vectors, "clients")),  # of all clients together
+    # in ACED's mean, over evaluations
+    "active_clients": MeasureKind("clients", False, partial(_mean_of_points, "rule/active_clients_mean")),
+    "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
+}
+
+
+AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is None)
+
+
+def kept_shares(run: pd.DataFrame) -> dict[str, float]:
+    """Shares [%] of a run's uploads that were kept: of all, of the slow and the fast quarter of the clients, and by
+    samples in them, of the label least and most kept."""
+    by_speed = run.sort_values("mean_delay", kind="stable")
+    quarter = -(-len(run) // 4)
+    parts = {"all": run, "slow quarter": by_speed.tail(quarter), "fast quarter": by_speed.head(quarter)}
+    label_c = kept_by_label(run)
+    of_parts = {name: 100 * float(of["kept"].sum() / of["uploads"].sum()) for name, of in parts.items()}
+    return of_parts | {"label least kept": float(label_c.min()), "label most kept": float(label_c.max())}
+
+
+def kept_by_label(run: pd.DataFrame) -> pd.Series:
+    """By label: samples in a run's kept uploads over samples in all of its uploads [%]."""
+    held = run.filter(regex="^label_").dropna(axis=1)
+    share = 100 * held.mul(run["kept"], axis=0).sum() / held.mul(run["uploads"], axis=0).sum()
+    return share.rename(lambda name: int(str(name).rpartition("_")[2]))
+
+
+def straggler_shares(run: pd.DataFrame) -> dict[str, float]:
+    """Return in percent, of the slowest tenth of a run's clients: accuracy, share and class_accuracy.
+
+    accuracy is what these clients may expect. share and class_accuracy are of the class of which they hold the
+    largest share. The accuracies of classes follow from the clients', which are their means weighted by labels; NaN
+    if the clients are too few for that.
     """
-    curves = curve(points, "uploads", metric).groupby("run", sort=False)
-    parts = {run: late_part(of["x"].to_numpy(), of["y"].to_numpy(), of["x"].iloc[-1]) for run, of in curves}
-    return pd.Series({run: part.mean() for run, part in parts.items()}, dtype=float)
+    held = run.filter(regex="^label_").dropna(axis=1)
+    slow = run[run["mean_delay"].notna()].sort_values("mean_delay", kind="stable").tail(-(-len(run) // 10)).index
+    share_c = (held.loc[slow].sum() / held.sum()).to_numpy()
+    known = run["accuracy"].notna() & (held.sum(axis=1) > 0)
+    mix = held[known].div(held[known].sum(axis=1), axis=0).to_numpy()
+    accuracy_c, _, rank, _ = np.linalg.lstsq(mix, run.loc[known, "accuracy"].to_numpy(), rcond=None)
+    own = int(np.nanargmax(share_c))
+    of_class = accuracy_c[own] if rank == mix.shape[1] else np.nan
+    found = {"accuracy": run.loc[slow, "accuracy"].mean(), "share": share_c[own], "class_accuracy": of_class}
+    return {name: 100 * float(value) for name, value in found.items()}
 
 
-def mean_curve(
-    points: pd.DataFrame, axis: str, metric: str = ACCURACY, logarithmic: bool = False, limit: float | None = None
-) -> pd.DataFrame:
-    """The mean over runs (the seeds of one series and cell) with one sample standard deviation to either side.
-
-    points       of these runs only
-    logarithmic  places are spread as on a logarithmic axis, from the first evaluation after 0
-    limit        nothing is computed beyond it
-    Columns x, mean, low, high, seeds. Between its evaluations a run is a straight line, as at equal budget. The curve
-    begins where all runs have a value and ends at the largest budget that all have spent. low and high of one run are
-    its value; those of accuracies stay within 0 and 100.
-    """
-    curves = [(of["x"].to_numpy(), of["y"].to_numpy()) for _, of in curve(points, axis, metric).groupby("run")]
-    if logarithmic:
-        curves = [(x_p[x_p > 0], y_p[x_p > 0]) for x_p, y_p in curves]
-    curves = [(x_p, y_p) for x_p, y_p in curves if len(x_p)]
-    if not curves:
-        return pd.DataFrame(columns=["x", "mean", "low", "high", "seeds"], dtype=float)
-    start, end = max(x_p[0] for x_p, _ in curves), min(x_p[-1] for x_p, _ in curves)
-    end = end if limit is None else min(end, limit)
-    if all(np.array_equal(x_p, curves[0][0]) for x_p, _ in curves):
-        grid_g = curves[0][0][curves[0][0] <= end]
-    else:
-        grid_g = np.unique(np.concatenate([x_p for x_p, _ in curves]))
-        grid_g = grid_g[(grid_g >= start) & (grid_g <= end)]
-        if len(grid_g) > GRID_POINTS:
-            spread = np.geomspace if logarithmic else np.linspace
-            grid_g = spread(start, end, GRID_POINTS)
-            grid_g[-1] = end  # not a rounding beyond the last evaluation
-    values_sg = np.stack([np.interp(grid_g, x_p, y_p) for x_p, y_p in curves])
-    mean_g = values_sg.mean(axis=0)
-    std_g = values_sg.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros_like(mean_g)
-    low_g, high_g = mean_g - std_g, mean_g + std_g
-    if is_percent(metric):
-        low_g, high_g = np.clip(low_g, 0, 100), np.clip(high_g, 0, 100)
-    return pd.DataFrame({"x": grid_g, "mean": mean_g, "low": low_g, "high": high_g, "seeds": len(curves)})
-
-
-def final_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
-    """Return the last value of every run that has one."""
-    return curve(points, "iteration", metric).drop_duplicates("run", keep="last").set_index("run")["y"]
-
-
-def best_values(points: pd.DataFrame, metric: str = ACCURACY, lower: bool | None = False) -> pd.Series:
-    """Return the highest value of every run that has one, or the lowest if ``lower``; none for None (not known)."""
-    values = curve(points if lower is not None else points[:0], TIME, metric).groupby("run", sort=False)["y"]
-    return values.min() if lower else values.max()
-
-
-def time_to_reach(
-    points: pd.DataFrame, target: float | pd.Series, axis: str = TIME, metric: str = ACCURACY
-) -> pd.Series:
-    """Return where an evaluation of each run first shows at least ``target``; NaN if none does.
-
-    target  of each run, or of all: ``0.9 * best_values(points)`` gives the time to 90 % of each run's own best
-    """
-    curves = curve(points, axis, metric)
-    goal = curves["run"].map(target) if isinstance(target, pd.Series) else target
-    hits = curves[curves["y"] >= goal * (1 - _ROUNDING)]
-    return hits.groupby("run", sort=False)["x"].min().reindex(curves["run"].unique())
-
-
-def unsteadiness(points: pd.DataFrame) -> pd.Series:
-    """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has 90 % of its best
-    on; NaN where fewer than two evaluations are in there."""
-    curves = curve(points, TIME)
-    late = curves[curves["x"] >= curves["run"].map(time_to_reach(points, 0.9 * best_values(points)))]
-    means = late.groupby("run", sort=False)["y"].apply(
-        lambda y: float(np.abs(np.diff(y)).mean()) if len(y) > 1 else np.nan
-    )
-    return means.reindex(curves["run"].unique())
-
-
-def common_limit(placed: MatchedRuns, points: pd.DataFrame, most: float) -> pd.Series:
-    """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``paper``.
-
-    Only runs that ended by their time limit count. A run without clients left ends early, and a limit of iterations or
-    uploads would cut all runs where the fastest ends.
-    Returns the limit by value of the cells' key ``paper``.
-    """
-    ends = curve(points, TIME).groupby("run", sort=False)["x"].max().reindex(placed.runs.index)
-    if "summary.stopped_by" in placed.runs:
-        ends = ends.where(placed.runs["summary.stopped_by"] == TIME)
-    return ends.groupby(placed.runs["paper"], sort=False).min().clip(upper=most).fillna(most)
-
-
-def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
-    """Keep the runs of one value, or of one point of several settings, for each series and cell: the best on validation
-    samples.
-
-    The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
-    the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
-    accuracies the smaller value wins. A test accuracy takes no part. Where all runs diverged, those of the smallest
-    value stay, as diverged ones.
-    Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
-    tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
-    count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
-    at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
-    """
-    last = final_values(points, "validation/accuracy")
-    kept: list = []
-    rows = []
-    lost = placed.diverged
-    for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
-        row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
-        row |= {key: group[key].iloc[0] for key in placed.cells}
-        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
-        if len({*group["tuned"].dropna(), *failed["tuned"].dropna()}) < 2:
-            kept += list(group.index)
-            continue
-        choosing = sorted({*group["seed"], *failed["seed"]})[:MIN_SEEDS]
-        first, failed = (runs[runs["seed"].isin(choosing)] for runs in (group, failed))
-        values = sorted({*first["tuned"].dropna(), *failed["tuned"].dropna()}, key=natural_key)
-        runs = {value: first.index[first["tuned"] == value] for value in values}
-        most = max(map(len, runs.values()), default=0)
-        means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}
-        known = {value: mean for value, mean in means.items() if not math.isnan(mean)}
-        chosen = max(known, key=lambda value: known[value]) if known else None
-        if chosen is not None:
-            kept += list(group.index[group["tuned"] == chosen])
-        edge = chosen is not None and _is_at_edge(chosen, values)
-        rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
-    names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
-    table = pd.DataFrame(rows, columns=names)
-    if len(lost):
-        chosen = {place: min(of["tuned"], key=natural_key) for place, of in lost.groupby(["series", "cell"])}
-        chosen |= table.set_index(["series", "cell"])["tuned"].to_dict()
-        places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
-        lost = lost[[chosen[series, cell] == value for series, cell, value in places]]
-    return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
-
-
-def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
-    """Return True if a setting of ``chosen`` has the lowest or highest of its several values."""
-    tried = zip(*(str(value).split(SEPARATOR) for value in values), strict=True)
-    own = str(chosen).split(SEPARATOR)
-    return any(
-        len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
-        for value, column in zip(own, tried, strict=True)
-    )
-
-
-def limiting_axis(runs: pd.DataFrame) -> str:
-    """Return the axis that most runs' budgets limit, server iterations before the others.
-
-    On that axis all runs can be compared at their end; on another axis some have hardly started.
-    """
-    there = _limited_axes(runs)
-    first = there.idxmax(axis=1)[there.any(axis=1)]
-    counts = first.value_counts().reindex([*_LIMITS], fill_value=0)
-    return str(counts.idxmax())
-
-
-def shared_axis(runs: pd.DataFrame) -> str | None:
-    """Return the first axis that the budget of every run limits; None if there is none."""
-    limited = _limited_axes(runs).all()
-    return str(limited.idxmax()) if limited.any() else None
-
-
-def _limited_axes(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of runs by axes: True where the run's budget limits the axis."""
-    unset = pd.Series(float("nan"), index=runs.index)
-    return pd.DataFrame({axis: runs.get(f"budget.{limit}", unset).notna() for axis, limit in _LIMITS.items()})
+def client_tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """Return uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard
+    first."""
+    known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")
+    parts = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)))
+    relative = (known["uploads"] / known["uploads"].mean()).to_numpy()
+    accuracy = 100 * known["accuracy"].to_numpy()
+    return np.array([relative[p].mean() for p in parts]), np.array([accuracy[p].mean() for p in parts])

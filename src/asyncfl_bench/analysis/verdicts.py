@@ -1,64 +1,188 @@
-"""What the pages below a folder say of the papers' claims, and which of them a claim is judged by."""
+"""The verdict of one page's runs on a claim, from the claim's comparisons.
+
+Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6); ``claims.py`` explains the
+verdicts.
+"""
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from .claims import JUDGED, NAME, Claim, PageVerdicts, Verdict, read_verdicts
+from .claim_comparisons import ClaimQuery, ClaimRuns
+from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_seeds
+from .comparison import NEVER_REACHED
+from .contrasts import Contrast
+from .measures import RunMeasures
+from .names import cell_label
+from .statistics import ALPHA, FEW_SEEDS, Interval, adjust_holm
 
-PART = "part of full"  # with fewer training images than the data set has
-SCALES = ("full", PART, "medium", "small")
-
-
-def read_pages(results: Path) -> dict[str, PageVerdicts]:
-    """Link to a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
-    pages: dict[str, PageVerdicts] = {}
-    for path in sorted(results.rglob(NAME)):
-        link = (path.parent / "README.md").relative_to(results).as_posix()
-        pages |= {link + place: page for place, page in read_verdicts(path)}
-    return {link: page for link, page in pages.items() if page.scale != "smoke"}
+_NAMED = 3  # comparisons without runs that a reason names
 
 
-def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
-    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale.
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with the comparisons that led to it.
 
-    Of one sweep, profile and length, a page with a comparison below the first look comes after the pages without one,
-    except those of ``small``.
+    first_seed      the first that all comparisons can use, see ``Contrast.counting_seeds``
+    is_provisional  a comparison uses seen seeds that do not count
     """
-    found = [
-        (link, page, verdict)
-        for link, page in pages.items()
-        for verdict in page.verdicts
-        if verdict.claim == claim.key and verdict.verdict in JUDGED
+
+    claim: Claim
+    verdict: Verdict
+    contrasts: tuple[Contrast, ...]
+    first_seed: int = 0
+    is_provisional: bool = False
+
+    @property
+    def is_decided(self) -> bool:
+        """Return True if no seed can change the verdict."""
+        return self.verdict.verdict in ("holds", "fails", "tie") and not self.is_provisional
+
+
+def evaluate_claims(
+    sweep: str, measured: RunMeasures, scale: str = "", readings: Sequence[str] = (), most: float = math.inf
+) -> list[Judgement]:
+    """Return the judgement of every claim that ``sweep`` is a reading of, in the order of the paper's file.
+
+    A claim without runs is named by its item's own sweep only.
+    scale     of the runs, which says which seeds were seen
+    readings  keys of the cells whose values read the paper differently: a claim has a verdict for each
+    most      of the seeds that count, the lowest; the others are left out
+    """
+    found = []
+    for claim, reading, asked in _read_differently(sweep, measured, readings):
+        judged = judge_claim(asked, measured, seen_seeds(sweep, scale), most)
+        found.append(replace(judged, claim=claim, verdict=replace(judged.verdict, reading=reading)))
+    return [one for one in found if one.verdict.verdict != "not run" or sweep == one.claim.readings[0]]
+
+
+def experiments_of_claims(
+    sweep: str, planned: RunMeasures, readings: Sequence[str] = ()
+) -> dict[tuple[str, str], frozenset[str]]:
+    """Return (claim, reading) -> the experiments among ``planned`` that it compares. Nothing is measured."""
+    return {
+        (claim.key, reading): ClaimRuns(asked, planned).experiments()
+        for claim, reading, asked in _read_differently(sweep, planned, readings)
+        if claim.decide
+    }
+
+
+def claims_of_sweep(sweep: str) -> list[Claim]:
+    """Return the claims that the sweep is a reading of."""
+    paper = sweep.partition("/")[0]
+    known = read_claims(paper) if paper in papers_with_claims() else ()
+    return [claim for claim in known if sweep in claim.readings]
+
+
+def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]) -> Iterator[tuple[Claim, str, Claim]]:
+    """Yield each claim with each reading of the page, and the claim about the runs of that reading alone."""
+    keys = list(readings)
+    combinations = measured.placed.runs[keys].drop_duplicates().itertuples(index=False, name=None) if keys else [()]
+    read = {cell_label(keys, values): dict(zip(keys, values, strict=True)) for values in combinations}
+    for claim, (reading, where) in itertools.product(claims_of_sweep(sweep), read.items()):
+        yield claim, reading, replace(claim, where={**claim.where, **where})
+
+
+def judge_claim(claim: Claim, measured: RunMeasures, seen: int = 0, most: float = math.inf) -> Judgement:
+    """Return the judgement of a page's runs on ``claim``, which the page's sweep is a reading of.
+
+    seen, most   see ``Contrast.counting_seeds``
+    """
+    query = ClaimQuery(claim, measured)
+    contrasts, first_seed = query.contrasts(), seen if claim.changed else 0
+    if not any(len(contrast.by_seed) for contrast in contrasts):
+        diverged = any(contrast.no_answer == "partner diverged" for contrast in contrasts)
+        absent = "partner diverged" if diverged else "no runs"
+        return Judgement(claim, Verdict(claim.key, "not run", absent), tuple(contrasts), first_seed)
+    counting = [contrast.counting_seeds(seen, claim.changed, most) for contrast in contrasts]
+    contrasts, first_seed = [one for one, _, _ in counting], max(first for _, first, _ in counting)
+    indication = next((why for _, _, why in counting if why), "")
+    is_provisional = bool(indication)
+    verdict = _verdict_of(claim.key, contrasts, query.unit)
+    fewest = min(len(contrast.by_seed.dropna()) for contrast in contrasts if len(contrast.by_seed))
+    if fewest < FEW_SEEDS and not claim.decide.get("counted") and not indication:
+        indication = f"{fewest} seed{'s' * (fewest != 1)}"
+    return Judgement(claim, replace(verdict, indication=indication), tuple(contrasts), first_seed, is_provisional)
+
+
+def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
+    """Return the verdict of comparisons, of which some have runs."""
+    sides = [contrast.side for contrast in contrasts]
+    found = [contrast.interval for contrast in contrasts]
+    answers = [not contrast.no_answer for contrast in contrasts]
+    contrary = adjust_holm([_p_or_one(one.p, known) for one, known in zip(found, answers, strict=True)])
+    tied = adjust_holm([_p_or_one(one.p_tie, known) for one, known in zip(found, answers, strict=True)])
+    counted = [contrast.counted for contrast in contrasts]
+    fails = [i for i, side in enumerate(sides) if side == "against" and (counted[i] or contrary[i] < ALPHA)]
+    ties = [i for i, side in enumerate(sides) if side == "tie" and tied[i] < ALPHA]
+    is_open = [i for i, side in enumerate(sides) if side != "agree"]
+    reasons: list[str] = []
+    if fails:
+        verdict, chosen = "fails", min(fails, key=lambda i: (found[i].p, i))
+    elif ties:
+        verdict, chosen = "tie", min(ties, key=lambda i: (found[i].p_tie, i))
+    else:
+        verdict = "inconclusive" if is_open else "holds"
+        present = [i for i in range(len(contrasts)) if len(contrasts[i].by_seed)] or [0]
+        chosen = min(present, key=lambda i: (sides[i] == "agree", contrasts[i].distance, i))
+        reasons = _reasons([contrasts[i] for i in is_open])
+        if verdict == "holds" and contrasts[chosen].is_within_margin:
+            reasons = ["by less than the margin of a tie"]
+    interval = found[chosen]
+    if contrasts[chosen].no_answer == NEVER_REACHED:  # its number compares ends of budgets
+        interval = Interval(math.nan, math.nan, math.nan, math.nan, interval.n, "unknown", total=interval.total)
+    return Verdict(
+        key,
+        verdict,
+        "; ".join(reasons),
+        contrast=", ".join(filter(None, (contrasts[chosen].name, contrasts[chosen].cell))),
+        difference=_round_digits(interval.mean),
+        low=_round_digits(interval.low),
+        high=_round_digits(interval.high),
+        p=_round_digits(interval.p_tie if verdict == "tie" else interval.p),
+        seeds=interval.n,
+        total=interval.total,
+        unit=unit,
+        contrasts=len(contrasts),
+        agree=sides.count("agree"),
+        against=sides.count("against"),
+        ties=sides.count("tie"),
+        yardstick=contrasts[chosen].yardstick,
+    )
+
+
+def _p_or_one(p: float, has_answer: bool) -> float:
+    """Return p; 1 where there is none, so that the comparison counts in Holm's correction and is never rejected."""
+    return p if has_answer and not math.isnan(p) else 1.0
+
+
+def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
+    """Return why comparisons are open, most frequent first, with their number where there are several reasons.
+
+    Of comparisons that need more seeds the one that needs most speaks for all. One that its own interval decides is
+    open because of Holm's correction, and a decided partner waits for the others.
+    """
+    is_open = Counter(contrast.reason for contrast in contrasts if contrast.side == "open")
+    needs = {reason: count for reason, count in is_open.items() if reason.startswith("needs")}
+    counts = [(reason, count) for reason, count in is_open.most_common() if reason not in needs]
+    if needs:
+        most = max(needs, key=lambda reason: int(re.sub(r"\D", "", reason)) + 1000 * ("more" in reason))
+        counts.append((most, sum(needs.values())))
+    reasons = [
+        reason + (f" ({count} of {len(contrasts)})" if count < len(contrasts) else "") for reason, count in counts
     ]
-
-    def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
-        link, page, verdict = entry
-        far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        lacks_seeds = "the first look needs" in verdict.reason
-        return *far, page.scale == "small", lacks_seeds, size_rank(page), link
-
-    return sorted(found, key=distance)
+    if corrected := len(contrasts) - is_open.total():
+        reasons.append(f"{corrected} decided against the claim alone, not after Holm")
+    missing = [*dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")]
+    named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+    return [f"{reason}: {named}" if reason.startswith("runs missing") else reason for reason in reasons]
 
 
-def size_rank(page: PageVerdicts) -> int:
-    """Return the rank of the page's scale: 0 for the largest."""
-    return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
-
-
-def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
-    """The page that the row is about and its verdict; no link where no page has judged the claim."""
-    if found := pages_of(claim, pages):
-        return found[0][0], found[0][2]
-    if claim.blocked or claim.not_run:
-        return "", Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
-    of_pages = [one.reason for page in pages.values() for one in page.verdicts if one.claim == claim.key]
-    return "", Verdict(claim.key, "not run", next(filter(None, of_pages), "no runs"))
-
-
-def reasons_of(verdict: Verdict) -> list[str]:
-    """Return the kinds of reason of an inconclusive verdict, without its counts and names."""
-    texts = [re.sub(r" \(\d+ of \d+\)", "", text).partition(":")[0] for text in verdict.reason.split("; ") if text]
-    kinds = {"the first look needs": "fewer than 3 seeds", "against the claim alone": "decided alone, not after Holm"}
-    return [next((kind for words, kind in kinds.items() if words in text), text) for text in texts]
+def _round_digits(value: float) -> float:
+    """Round to four significant digits, so that machines that round differently write the same bytes."""
+    return float(f"{value:.4g}")

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from ..analysis.caveats import describe_default_steps, describe_mixed_makers
 from ..analysis.decisions import Decision, Subject, read_decision
-from ..analysis.default_steps import describe_default_steps
-from ..analysis.judgements import claims_of_sweep
-from ..analysis.looks import LEVELS
-from ..analysis.makers import describe_mixed_makers
+from ..analysis.statistics import LEVELS
+from ..analysis.verdicts import claims_of_sweep
 from ..config import Settings
 from ..errors import EXIT_INTERRUPTED, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight

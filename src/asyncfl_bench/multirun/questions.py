@@ -10,11 +10,11 @@ import pandas as pd
 
 from ..analysis.claims import seen_seeds
 from ..analysis.decisions import FIRST_LOOK, Decision, Subject, cell_keys, judge_pairs, pair_table, pairs_of
-from ..analysis.grids import Grid, grid_of, planned_frame
-from ..analysis.judgements import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
-from ..analysis.measured import POINTS_OF_A_TIE, RunMeasures
-from ..analysis.measures import limiting_axis, shared_axis
-from ..analysis.place import MatchedRuns, match_runs, page_overrides
+from ..analysis.evaluations import limiting_axis, shared_axis
+from ..analysis.matching import MatchedRuns, match_runs
+from ..analysis.measures import POINTS_OF_A_TIE, RunMeasures
+from ..analysis.selection import Grid, grid_of, page_overrides, planned_frame
+from ..analysis.verdicts import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
 from ..config.overrides import parse_override
 from ..errors import BenchError, ConfigError
 from ..papers import paper_pages

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.measures import late_values
+from ..analysis.evaluations import late_values
 from ..config import Settings
 from ..config.overrides import parse_override
 from ..config.search_stages import BANK, STAGES_KEY, STEPS, Point, Stages, multiply_step, step_key

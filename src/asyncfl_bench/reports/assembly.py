@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ..analysis import judgements, measures
-from ..analysis.grids import Grid, grid_of
-from ..analysis.place import are_made_for, match_runs, page_overrides, runs_for_page, split_codes
+from ..analysis import verdicts
+from ..analysis.matching import choose_tuned, match_runs, split_codes
+from ..analysis.selection import Grid, are_made_for, grid_of, page_overrides, runs_for_page
 from ..errors import BenchError, ConfigError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
@@ -48,8 +48,8 @@ def build_page(
     grid = grid_of(*choices, page_overrides(runs, *choices))
     page = measured_page(spec, grid, runs, metric, max_series)
     if page.is_judged:
-        page.judged = judgements.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
-    elif judgements.claims_of_sweep(spec.sweep):
+        page.judged = verdicts.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
+    elif verdicts.claims_of_sweep(spec.sweep):
         page.notes.append(_UNJUDGED)
     commands = [" ".join(["afl-run", "-m", *grid.command]), page.command]
     return finish_page(page, provenance.header(page), commands)
@@ -88,7 +88,7 @@ def measured_page(
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.computed = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])
     if tuned:
-        page.placed, page.choices = measures.choose_tuned(placed, page.points)
+        page.placed, page.choices = choose_tuned(placed, page.points)
         page.points = page.points[page.points["run"].isin(page.runs.index)]
     return page
 

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names
+from ..analysis.bank import agree_on_order, judge_world
 from ..analysis.published import read_published
 from ..analysis.statistics import paired_interval
-from ..analysis.tiers import agree_on_order, judge_world
 from ..config.places import command_text
 from ..config.search_stages import BANK, declared_choices, declared_stages
 from ..errors import BenchError

@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ..analysis import names
-from ..analysis.grids import grid_of
-from ..analysis.place import page_overrides
-from ..analysis.rankings import best_methods
+from ..analysis.contrasts import best_methods
+from ..analysis.selection import grid_of, page_overrides
 from ..analysis.statistics import mean_interval
 from ..errors import BenchError
 from ..files import show

@@ -12,9 +12,8 @@ import pandas as pd
 from ..analysis import claims
 from ..analysis.claims import BOARDS, VERDICTS, Verdict
 from ..analysis.names import rule_classes
-from ..analysis.verdicts import read_pages, reasons_of
 from ..files import write_text
-from .judged_claims import DECIDED, JudgedClaim, judge_claims
+from .judged_claims import DECIDED, JudgedClaim, judge_claims, read_pages, reasons_of
 from .pages.write import Part, Table
 from .rule_pages import FOLDER, bank_lines, claim_parts, index_part, page_parts, rules_of_claim
 

@@ -191,7 +191,7 @@ def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.Da
 
 def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
-    from ..analysis.measures import ACCURACY
+    from ..analysis.evaluations import ACCURACY
     from ..config import options
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page

@@ -14,14 +14,13 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import JUDGED, PageVerdicts, papers_with_claims
-from ..analysis.verdicts import read_pages
 from ..errors import BenchError, InputError, did_you_mean
 from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import archive_of_paper
 from ..tracking.runs import load_runs
 from .board import claim_frame, count_parts, count_verdicts, markdown_text
-from .judged_claims import JudgedClaim, judge_claims
+from .judged_claims import JudgedClaim, judge_claims, read_pages
 from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
 from .pages.problems import partial_image_sets, problems
 from .pages.write import Part, Table, format_number

@@ -9,11 +9,11 @@ from pathlib import Path
 import pandas as pd
 
 from ..analysis.claims import PageVerdicts
-from ..analysis.differences import is_setting, sort_key
-from ..analysis.verdicts import PART, SCALES
+from ..analysis.names import is_setting, sort_key
 from ..config.choices import options
 from ..config.manual import describe_choice
 from ..tracking.runs import setting_text
+from .judged_claims import PART, SCALES
 from .pages.problems import problems
 from .pages.spec import PageSpec
 from .pages.write import Part, Table

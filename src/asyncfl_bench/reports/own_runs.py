@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from ..analysis import names
+from ..analysis.caveats import describe_default_steps
 from ..analysis.comparison import compare_pairs
 from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
-from ..analysis.default_steps import describe_default_steps
-from ..analysis.looks import LEVELS
-from ..analysis.measures import limiting_axis
-from ..analysis.place import group_runs
+from ..analysis.evaluations import limiting_axis
+from ..analysis.matching import group_runs
+from ..analysis.statistics import LEVELS
 from ..errors import BenchError, ConfigError, InputError
 from ..tracking.runs import load_points
 from .assembly import check_metric, finish_page

@@ -15,10 +15,9 @@ from ..analysis import names
 from ..analysis.bank import load_bank
 from ..analysis.claims import Claim
 from ..analysis.published import read_published
-from ..analysis.verdicts import reasons_of
 from ..config import manual
 from .bank_page import judge_worlds
-from .judged_claims import DECIDED, JudgedClaim
+from .judged_claims import DECIDED, JudgedClaim, reasons_of
 from .pages.write import Part, Table
 
 FOLDER = "by_rule"

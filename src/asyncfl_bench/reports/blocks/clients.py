@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ...analysis import names
-from ...analysis.participation import client_tenths, kept_by_label, kept_shares, straggler_shares
+from ...analysis.measures import client_tenths, kept_by_label, kept_shares, straggler_shares
 from ...tracking.runs import load_clients
 from ..pages.page import Page
 from ..pages.spec import Measure

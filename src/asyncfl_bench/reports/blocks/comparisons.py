@@ -10,11 +10,10 @@ from typing import Any
 import pandas as pd
 
 from ...analysis import claims, names, statistics
-from ...analysis.contrasts import Contrast
-from ...analysis.differences import sort_key
-from ...analysis.looks import describe_seeds
+from ...analysis.contrasts import Contrast, best_methods, pairs_of_method
+from ...analysis.names import sort_key
 from ...analysis.published import read_published
-from ...analysis.rankings import best_methods, pairs_of_method
+from ...analysis.statistics import describe_seeds
 from ...tracking.runs import setting_text
 from ..pages.page import Page
 from ..pages.spec import FINAL, Measure

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ...analysis import measures as measured
-from ...analysis import names
-from ...analysis.differences import sort_key, value_texts
+from ...analysis import evaluations, names
+from ...analysis.names import sort_key, value_texts
 from ..pages import style
 from ..pages.page import Page
 from ..pages.spec import LATE, Measure
@@ -77,7 +76,7 @@ class Curves:
         lines = []
         for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:
             points = within[within["run"].isin(runs.index[runs["series"] == series])]
-            curve = measured.mean_curve(points, self.axis, metric, log, limit if in_time else None)
+            curve = evaluations.mean_curve(points, self.axis, metric, log, limit if in_time else None)
             lines.append(_mean_line(series, page.styles[series], curve))
         keys = pd.Series(page.cells.loc[cell])
         if page.spec.published and not self.metric and page.is_papers_experiment(cell) and self.axis == "virtual_time":
@@ -117,7 +116,7 @@ class MetricsOfSeries:
             points = page.points[page.points["run"].isin(runs.index)]
             lines = []
             for metric, label in self.metrics.items():
-                curve = measured.mean_curve(points, "iteration", metric) if metric in points else points[:0]
+                curve = evaluations.mean_curve(points, "iteration", metric) if metric in points else points[:0]
                 if not curve.empty:
                     lines.append(_mean_line(label, looks[label], curve))
             panels.append(Panel(", ".join(filter(None, (str(cell), series))), lines))

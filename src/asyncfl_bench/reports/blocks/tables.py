@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 
 from ...analysis import names
-from ...analysis.differences import value_texts
-from ...analysis.measured import AT_BUDGET
-from ...analysis.place import cells_in_order
+from ...analysis.matching import cells_in_order
+from ...analysis.measures import AT_BUDGET
+from ...analysis.names import value_texts
 from ...analysis.published import matching_rows, read_published
 from ..pages.page import Page
 from ..pages.spec import BEST, TO_90, UPLOADS, Measure

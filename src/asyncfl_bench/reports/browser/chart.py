@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from ...analysis.measures import GRID_POINTS
+from ...analysis.evaluations import GRID_POINTS
 from ...analysis.names import axis_label, is_percent, metric_label, series_order
 from ...analysis.statistics import CONFIDENCE, MIN_SEEDS
 from ...tracking.metrics import SENT

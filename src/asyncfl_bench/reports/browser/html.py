@@ -24,9 +24,8 @@ from string import Template
 import pandas as pd
 
 from ...analysis.claims import VERDICTS
-from ...analysis.differences import is_setting
-from ...analysis.measures import final_values
-from ...analysis.names import metric_label
+from ...analysis.evaluations import final_values
+from ...analysis.names import is_setting, metric_label
 from ...errors import BenchError
 from ...files import write_text
 from ...tracking.runs import setting_text as as_text

@@ -10,20 +10,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from ...analysis import claims, judgements, measures, names
+from ...analysis import claims, evaluations, names, verdicts
 from ...analysis.claims import PageVerdicts
-from ...analysis.comparison import compare_pairs
-from ...analysis.contrasts import Contrast
-from ...analysis.differences import value_texts
-from ...analysis.looks import LEVELS
-from ...analysis.measured import AT_BUDGET, MEASURES, RunMeasures
-from ...analysis.place import MatchedRuns
-from ...analysis.rankings import pair_table
-from ...analysis.sides import add_values_at_budget
-from ...analysis.verdicts import PART
+from ...analysis.comparison import add_values_at_budget, compare_pairs
+from ...analysis.contrasts import Contrast, pair_table
+from ...analysis.matching import MatchedRuns
+from ...analysis.measures import AT_BUDGET, MEASURES, RunMeasures
+from ...analysis.names import value_texts
+from ...analysis.statistics import LEVELS
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
 from ...tracking.archive import pack_archive
+from ..judged_claims import PART
 from . import style
 from .problems import partial_image_sets, problems
 from .spec import Measure, PageSpec
@@ -35,7 +33,7 @@ class Page:
     """What blocks read, and what they made of it.
 
     metric    the one that curves and ``final`` show; max_series: lines of a figure
-    choices   what was chosen of the tuned setting, see ``measures.choose_tuned``
+    choices   what was chosen of the tuned setting, see ``choose_tuned``
     computed  experiment and seconds of all runs that ended, those included that were not chosen
     tie       margin of a tie [points] that decide=true declared; None without it
     is_borrowed  no run was made for this page, and runs are missing or are of another profile
@@ -53,7 +51,7 @@ class Page:
     computed: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: list[str] = field(default_factory=list)  # sentences that a terminal shows too
     parts: list[Part] = field(default_factory=list)
-    judged: list[judgements.Judgement] = field(default_factory=list)
+    judged: list[verdicts.Judgement] = field(default_factory=list)
     tie: float | None = None
     is_borrowed: bool = False
     _values: dict[Measure, pd.DataFrame] = field(default_factory=dict, repr=False)
@@ -208,7 +206,7 @@ class Page:
     @property
     def is_judged(self) -> bool:
         """Return True if the page judges claims; claims are about the test accuracy."""
-        return self.metric == measures.ACCURACY
+        return self.metric == evaluations.ACCURACY
 
     @property
     def claims(self) -> list[claims.Verdict]:
@@ -244,7 +242,9 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     """Return a row a run with its value of the measure, see ``Page.values``."""
     kind, axis = measure.kind, measure.budget_axis
     if kind in AT_BUDGET:
-        table = measures.values_at_equal_budget(page.placed, page.points, axis, page.metric).assign(is_last=False)
+        table = evaluations.values_at_equal_budget(
+            page.placed.runs, page.placed.cells, page.points, axis, page.metric
+        ).assign(is_last=False)
         table = table.rename_axis("run").reset_index()
         if kind == "late":
             found = table.assign(row=table["cell"])

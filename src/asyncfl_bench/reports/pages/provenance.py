@@ -10,10 +10,9 @@ from typing import Any
 
 import pandas as pd
 
-from ...analysis.differences import sort_key, value_texts
-from ...analysis.makers import describe_mixed_makers
-from ...analysis.names import setting_label
-from ...analysis.place import CODE
+from ...analysis.caveats import describe_mixed_makers
+from ...analysis.names import setting_label, sort_key, value_texts
+from ...analysis.selection import CODE
 from ...files import read_text
 from ...tracking.runs import setting_text
 from .page import Page

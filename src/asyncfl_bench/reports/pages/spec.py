@@ -20,7 +20,7 @@ AXES = tuple(names.AXES)
 class Measure:
     """One number a run.
 
-    kind   one of ``analysis.measured.MEASURES``, or a column of ``load_runs``. ``late`` and ``accuracy`` are at a
+    kind   one of ``analysis.measures.MEASURES``, or a column of ``load_runs``. ``late`` and ``accuracy`` are at a
            budget: that of a pair of methods is the largest that both reached, in tables the largest that all runs of
            a cell reached. ``best`` and times count within the page's limit of time.
     axis   of the budget, or of a time; by default virtual time for a time, else server iterations

@@ -1,4 +1,4 @@
-"""The comparisons that a claim asks of the runs of a page (CONTRIBUTING.md explains the keys of ``decide``).
+"""The comparisons that a claim names in ``decide`` (CONTRIBUTING.md explains its keys).
 
 Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
 """
@@ -19,9 +19,8 @@ from . import names
 from .claims import Claim
 from .comparison import Comparison, compare_sides, experiments_of, mean_of_comparisons
 from .contrasts import Contrast, union_of
-from .looks import Question
-from .measured import LOG_RATIO, MEASURES, RunMeasures
-from .statistics import sampling_error
+from .measures import LOG_RATIO, MEASURES, RunMeasures
+from .statistics import Question, sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
 

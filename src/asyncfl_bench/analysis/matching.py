@@ -1,4 +1,4 @@
-"""Which run belongs where: the jobs of a sweep looked up by identity, or a folder of a user's own sorted by settings.
+"""The series and the cell of each run: of a sweep's runs by its axes, of a user's own runs by their settings.
 
 A **cell** is one panel or column of an experiment (alpha and delay in ACE's figure 2), a **series** one line or row: an
 algorithm, with a variant where several are compared. Runs of one series and cell differ in nothing but their seed (and
@@ -8,28 +8,42 @@ the tuned setting), so that no mean mixes settings.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from ..errors import BenchError, ConfigError, did_you_mean
-from ..models.pretrained import MINILM
 from ..tracking.records import MEASURED
 from ..tracking.runs import setting_text
-from .differences import ETA, distinguishing_keys, exact_texts, full_text, sort_key, value_texts
-from .exclusions import (
+from .evaluations import final_values
+from .names import (
+    ETA,
+    cell_label,
+    distinguishing_keys,
+    exact_texts,
+    full_text,
+    natural_key,
+    ordered_series,
+    series_label,
+    setting_label,
+    sort_key,
+    value_texts,
+)
+from .selection import (
     CODE,
     COPY,
     OTHER_VERSION,
+    PRECISION,
+    Grid,
     exclusion_reasons,
-    have_current_version,
+    job_identities,
     leave_out_broken_searches,
     leave_out_duplicates,
     leave_out_other_data,
 )
-from .grids import Grid, job_identities
-from .names import cell_label, natural_key, ordered_series, series_label, setting_label
+from .statistics import MIN_SEEDS
 
 # settings that make separate series; others make cells
 OWN = (
@@ -43,7 +57,6 @@ OWN = (
 )
 STEP = "algorithm.c"
 LABEL = "summary.label"  # what a rule of a user's own calls itself
-PRECISION = "precision"
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
@@ -149,22 +162,6 @@ def group_runs(
     return placed
 
 
-def runs_for_page(runs: pd.DataFrame, grid: Grid) -> pd.DataFrame:
-    """Return the runs made for this sweep with its profile, scale and length, and runs of other sweeps that fill
-    gaps.
-
-    A run of another sweep fills a gap if only it ended well, or else only it diverged: a sweep repeats neither. Runs of
-    another results version do not count here.
-    """
-    own, current = are_made_for(grid, runs), have_current_version(runs)
-    others, taken = runs[~own & current & runs["experiment"].isin(grid.jobs["experiment"])], own
-    for number, status in enumerate(MEASURED):
-        there = runs["identity"][taken & current & runs["status"].isin(MEASURED[: number + 1])]
-        lent = others[(others["status"] == status) & ~others["identity"].isin(there)]
-        taken = taken | runs.index.isin(lent.drop_duplicates("identity").index)
-    return runs[taken]
-
-
 def _split_precisions(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
     """Return the keys of cells, with the precision if a run has another one than fp32: no comparison mixes two."""
     is_split = PRECISION in runs and PRECISION not in cells and (runs[PRECISION] == "tf32").any()
@@ -186,32 +183,6 @@ def split_codes(runs: pd.DataFrame, counted: pd.Series | bool = True) -> pd.Seri
         index=runs.index,
         dtype=object,
     )
-
-
-def page_overrides(runs: pd.DataFrame, *choices: str) -> list[str]:
-    """Return overrides that choose the encoders and the precisions of the runs made for a sweep; none for MiniLM and
-    fp32 alone.
-
-    A folder is chosen by the digest of its files, which identifies a run in place of the path.
-    choices  sweep, profile, scale and length
-    """
-    sweep, profile, scale, length = choices
-    made = runs[are_made_for(Grid(sweep, profile, scale, length, pd.DataFrame()), runs) & runs["status"].isin(MEASURED)]
-    digests, paths = (
-        made.get(key, pd.Series(None, made.index, object)) for key in ("summary.digests.model", "model.path")
-    )
-    names = sorted(set(digests.where(digests.notna(), paths).dropna()))
-    precisions = sorted({value if isinstance(value, str) else "fp32" for value in made.get(PRECISION, ())})
-    chosen = {"model.path": set(names) - {MINILM} and names, PRECISION: set(precisions) - {"fp32"} and precisions}
-    return [f"{key}={','.join(values)}" for key, values in chosen.items() if values]
-
-
-def are_made_for(grid: Grid, runs: pd.DataFrame) -> pd.Series:
-    """Return which runs were made for this sweep with its profile, scale and length."""
-    own = pd.Series(True, index=runs.index)
-    for key in ("sweep", "profile", "scale", "length"):
-        own &= runs[key] == getattr(grid, key) if key in runs else True
-    return own
 
 
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
@@ -344,3 +315,59 @@ def _is_same_value(own: object, value: object) -> bool:
 def _is_series_key(key: str) -> bool:
     """Return True if the setting names a series; other settings make cells."""
     return f"{key}.".startswith(OWN)
+
+
+def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns, pd.DataFrame]:
+    """Keep the runs of one value, or of one point of several settings, for each series and cell: the best on validation
+    samples.
+
+    The lowest three seeds choose, so that later seeds change no number of a look. Only those values compete that have
+    the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
+    accuracies the smaller value wins. A test accuracy takes no part. Where all runs diverged, those of the smallest
+    value stay, as diverged ones.
+    Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
+    tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
+    count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
+    at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
+    """
+    last = final_values(points, "validation/accuracy")
+    kept: list = []
+    rows = []
+    lost = placed.diverged
+    for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
+        row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
+        row |= {key: group[key].iloc[0] for key in placed.cells}
+        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
+        if len({*group["tuned"].dropna(), *failed["tuned"].dropna()}) < 2:
+            kept += list(group.index)
+            continue
+        choosing = sorted({*group["seed"], *failed["seed"]})[:MIN_SEEDS]
+        first, failed = (runs[runs["seed"].isin(choosing)] for runs in (group, failed))
+        values = sorted({*first["tuned"].dropna(), *failed["tuned"].dropna()}, key=natural_key)
+        runs = {value: first.index[first["tuned"] == value] for value in values}
+        most = max(map(len, runs.values()), default=0)
+        means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}
+        known = {value: mean for value, mean in means.items() if not math.isnan(mean)}
+        chosen = max(known, key=lambda value: known[value]) if known else None
+        if chosen is not None:
+            kept += list(group.index[group["tuned"] == chosen])
+        edge = chosen is not None and _is_at_edge(chosen, values)
+        rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
+    names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
+    table = pd.DataFrame(rows, columns=names)
+    if len(lost):
+        chosen = {place: min(of["tuned"], key=natural_key) for place, of in lost.groupby(["series", "cell"])}
+        chosen |= table.set_index(["series", "cell"])["tuned"].to_dict()
+        places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
+        lost = lost[[chosen[series, cell] == value for series, cell, value in places]]
+    return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
+
+
+def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
+    """Return True if a setting of ``chosen`` has the lowest or highest of its several values."""
+    tried = zip(*(str(value).split(SEPARATOR) for value in values), strict=True)
+    own = str(chosen).split(SEPARATOR)
+    return any(
+        len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
+        for value, column in zip(own, tried, strict=True)
+    )
