@@ -6,8 +6,7 @@ from toy import simulate
 
 from asyncfl_bench.algorithms.afbs import Afbs, AfbsConfig
 from asyncfl_bench.config import compose
-from asyncfl_bench.multirun.axes import sweep_grids
-from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.axes import jobs_of, sweep_grids
 from asyncfl_bench.reports.cli import main as report
 
 PROTOCOLS = ("cifar10", "mnist", "cifar100")

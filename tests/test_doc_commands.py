@@ -13,7 +13,7 @@ from tiers import slow
 
 from asyncfl_bench.config import compose, manual
 from asyncfl_bench.config.composition import Compositions
-from asyncfl_bench.multirun import axes, search
+from asyncfl_bench.multirun import axes
 from asyncfl_bench.multirun.decide_words import split_request
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +58,7 @@ def check_command(line: str) -> None:
     if "-m" not in flags and not axes.asks_for_multirun(words):
         compose(words)
         return
-    words = search.expand_short_settings(words)
+    words = axes.expand_short_settings(words)
     shared = Compositions()
     grids = axes.drawn_grids(words)
     for place in (0, -1):

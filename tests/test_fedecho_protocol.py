@@ -7,8 +7,7 @@ from toy import simulate
 
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
-from asyncfl_bench.multirun.axes import sweep_grids
-from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.axes import jobs_of, sweep_grids
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.cli import main as report
 from asyncfl_bench.simulation.schedules import RandomIdle, ScheduleConfig

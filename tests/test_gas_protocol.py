@@ -4,8 +4,7 @@ import pandas as pd
 import pytest
 
 from asyncfl_bench.config import compose
-from asyncfl_bench.multirun.axes import sweep_grids
-from asyncfl_bench.multirun.grid import jobs_of
+from asyncfl_bench.multirun.axes import jobs_of, sweep_grids
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.cli import main as report
 

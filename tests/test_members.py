@@ -25,12 +25,11 @@ from asyncfl_bench.clients.company import Company
 from asyncfl_bench.errors import EXIT_INTERRUPTED, BenchError, RunTooLarge
 from asyncfl_bench.experiment import RunResult, build, execute
 from asyncfl_bench.files import read_yaml
-from asyncfl_bench.multirun import members, room
+from asyncfl_bench.multirun import members, probe
 from asyncfl_bench.multirun.jobs import Job
 from asyncfl_bench.multirun.members import run_members
 from asyncfl_bench.multirun.preview import preview_jobs
-from asyncfl_bench.multirun.probe import RunSize, try_to_build
-from asyncfl_bench.multirun.room import choose_room
+from asyncfl_bench.multirun.probe import RunSize, choose_room, try_to_build
 
 TIMES = ("wall_time", "wall_seconds", "updates_per_second")
 FAILING, STOPPED = 3, 1
@@ -193,8 +192,8 @@ def test_a_gpu_gets_as_many_processes_and_runs_as_its_memory_holds():
 
 def test_a_plan_says_how_many_runs_a_gpu_has_room_for_and_builds_a_run_of_each_kind(monkeypatch, tmp_path):
     built = []
-    monkeypatch.setattr(room, "try_to_build", lambda one: (built.append(one), try_to_build(one))[1])
-    monkeypatch.setattr(room.machine, "free_memory", lambda device: 2 * GIB)
+    monkeypatch.setattr(probe, "try_to_build", lambda one: (built.append(one), try_to_build(one))[1])
+    monkeypatch.setattr(probe.machine, "free_memory", lambda device: 2 * GIB)
     settings = settings_of_members(tmp_path, 2)
     settings.append(copy.deepcopy(settings[0]))
     settings[2].choices["algorithm"] = "another"
@@ -202,5 +201,5 @@ def test_a_plan_says_how_many_runs_a_gpu_has_room_for_and_builds_a_run_of_each_k
     plan = str(preview_jobs(jobs, {}, launcher={"processes": None, "runs": None}))
     assert "at once: 1 process (limit: pending runs) of 3 runs (limit: pending runs); the largest run needs " in plan
     assert [one.root.seed for one in built] == [0, 0]
-    typed = room.find_room({"processes": 2, "runs": 1}, settings)
+    typed = probe.find_room({"processes": 2, "runs": 1}, settings)
     assert typed.reason == "at once: 2 processes of 1 run"

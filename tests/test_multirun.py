@@ -29,15 +29,20 @@ from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.experiment.preflight import Found, Preflight
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.layers import Size
-from asyncfl_bench.multirun import estimate, pending, probe
+from asyncfl_bench.multirun import pending, preview, probe
 from asyncfl_bench.multirun.axes import sweep_name
-from asyncfl_bench.multirun.estimate import RunCost, describe_measured_time, estimate_cost, measured_seconds, past_runs
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.launchers import workers_of
 from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
-from asyncfl_bench.multirun.preview import preview_jobs
-from asyncfl_bench.multirun.progress import SweepProgress
-from asyncfl_bench.multirun.trials import describe_best_trials
+from asyncfl_bench.multirun.preview import (
+    RunCost,
+    describe_measured_time,
+    estimate_cost,
+    measured_seconds,
+    past_runs,
+    preview_jobs,
+)
+from asyncfl_bench.multirun.progress import SweepProgress, describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.progress_bar import clock_text
 
@@ -50,7 +55,7 @@ def describe_plan(*args, **more):
 
 
 def estimate_runs(settings):
-    return estimate.estimate_runs(settings, past_runs(settings))
+    return preview.estimate_runs(settings, past_runs(settings))
 
 
 def leave(job, **summary):
@@ -125,7 +130,7 @@ def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
 
 def test_the_disk_of_a_plan_is_the_sum_of_the_runs_that_it_knows(monkeypatch):
     sizes = iter([(2.0**20, 2.0**20), None, (2.0**19, 2.0**19)])
-    monkeypatch.setattr(estimate, "_run_bytes", lambda *_: next(sizes))
+    monkeypatch.setattr(preview, "_run_bytes", lambda *_: next(sizes))
     preflight = SimpleNamespace(check=lambda settings: Found(), seconds=0.0)
     text = describe_plan(plan(["algorithm=ace", "seed=0,1,2", *GRID[2:]]), {}, preflight=preflight)
     assert "disk: about 1.5 MiB for 2 of 3 runs (unknown for the others); " in text
@@ -146,7 +151,7 @@ def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_to
     more = plan([*GRID, "seed=0,1,2"])
     text = describe_plan(more, {})
     assert "time: about 0:00:14, " in text and "without 3 runs like no finished run; --measure" in text
-    monkeypatch.setattr(estimate, "chosen_kind", lambda choice: "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(preview, "chosen_kind", lambda choice: "NVIDIA H100 80GB HBM3")
     assert "time: about 0:06:0" in describe_plan(more, {})
 
 

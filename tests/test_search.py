@@ -12,8 +12,8 @@ from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.errors import ConfigError
+from asyncfl_bench.multirun.axes import Search, draw_grids
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.search import Search, draw_grids
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
 

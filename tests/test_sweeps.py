@@ -17,8 +17,7 @@ from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.config.variants import variant
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import execute, finished_result
-from asyncfl_bench.multirun.axes import drawn_grids, sweep_grids, sweep_name
-from asyncfl_bench.multirun.grid import combine, jobs_of
+from asyncfl_bench.multirun.axes import combine, drawn_grids, jobs_of, sweep_grids, sweep_name
 from asyncfl_bench.multirun.jobs import Job, plan
 
 

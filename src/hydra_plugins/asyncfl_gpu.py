@@ -25,7 +25,7 @@ class Gpu(Launcher):
         from asyncfl_bench.files import say
         from asyncfl_bench.multirun import pending
         from asyncfl_bench.multirun.members import run_members
-        from asyncfl_bench.multirun.room import find_room
+        from asyncfl_bench.multirun.probe import find_room
 
         def settings_of(words: Sequence[str]) -> Any:
             jobs = pending.state.current

@@ -11,7 +11,7 @@ from asyncfl_bench.data.partition import Dirichlet
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.experiment.preflight import Preflight
-from asyncfl_bench.multirun.estimate import estimate_cost
+from asyncfl_bench.multirun.preview import estimate_cost
 
 ECHO = "algorithm=fedecho n_clients=10 model=softmax"
 MRPC = f"{ECHO} dataset=mrpc model=fasttext heterogeneity=iid n_clients=2"

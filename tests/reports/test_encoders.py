@@ -11,10 +11,9 @@ import yaml
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.settings import RESULTS_VERSION
-from asyncfl_bench.multirun.axes import sweep_grids
+from asyncfl_bench.multirun.axes import jobs_of, sweep_grids
 from asyncfl_bench.multirun.decide import Looks
 from asyncfl_bench.multirun.decide_words import Request
-from asyncfl_bench.multirun.grid import jobs_of
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports.assembly import build_page
 from asyncfl_bench.reports.pages.write import Table, flatten_parts

@@ -15,8 +15,7 @@ from ..config import Settings, results_version_of
 from ..config.composition import Compositions, check_composed
 from ..errors import BenchError
 from ..models.pretrained import MINILM
-from ..multirun.axes import drawn_grids
-from ..multirun.grid import jobs_of
+from ..multirun.axes import drawn_grids, jobs_of
 from ..tracking.records import MEASURED, NUMBERS, Record
 from ..tracking.runs import build_frame
 from .names import exact_texts

@@ -18,8 +18,8 @@ from ..config.settings import RootConfig
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import expand_home, say, show, to_json_types
-from ..multirun import launchers, pending, search
-from ..multirun.axes import asks_for_multirun, chosen_config
+from ..multirun import launchers, pending
+from ..multirun.axes import SHORT, asks_for_multirun, chosen_config
 from ..multirun.decide_words import asks_for_looks, split_request
 from ..multirun.run import closing_line, plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, take_folders, unknown_option
@@ -192,7 +192,7 @@ def _check_single_run(overrides: list[str]) -> None:
             if one.draw is not None:
                 how = "is a range: afl-run -m ... trials=16 draws values from it"
             raise ConfigError(one.key, ",".join(one.values), how)
-        if one.key in search.SHORT:
+        if one.key in SHORT:
             raise ConfigError(one.key, one.text.partition("=")[2], "goes with a search: afl-run sweep=tune, or -m")
 
 

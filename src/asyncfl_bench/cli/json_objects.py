@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from ..analysis.decisions import Subject
     from ..experiment import RunResult
     from ..multirun.decide import Looks
-    from ..multirun.estimate import RunCost
     from ..multirun.jobs import Job
-    from ..multirun.preview import Preview
+    from ..multirun.preview import Preview, RunCost
 
 Fields = dict[str, Any]
 _STATUSES = ("ok", "diverged", "failed", "interrupted", "missing")

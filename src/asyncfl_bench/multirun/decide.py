@@ -23,14 +23,13 @@ from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
-from .asked import AskedRuns, settings_of
 from .axes import chosen_config
-from .estimate import RunCost, RunTimer, estimate_cost, estimate_runs, past_runs
 from .history import finished_in
-from .jobs import Job
+from .jobs import Job, settings_of
 from .launchers import workers_of
+from .preview import RunCost, RunTimer, estimate_cost, estimate_runs, past_runs
 from .progress import count_runs
-from .questions import ClaimsQuestion, PairsQuestion
+from .questions import AskedRuns, ClaimsQuestion, PairsQuestion
 from .run import launch_jobs
 
 

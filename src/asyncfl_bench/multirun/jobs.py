@@ -18,9 +18,18 @@ from ..config.places import command_text
 from ..config.settings import ORIGINS, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
-from . import search
-from .axes import SearchedGrid, check_chosen, chosen_config, searched_grids
-from .grid import OverrideGrid, jobs_of
+from .axes import (
+    SHORT,
+    OverrideGrid,
+    SearchedGrid,
+    check_chosen,
+    check_objective,
+    chosen_config,
+    drawn_keys,
+    expand_short_settings,
+    jobs_of,
+    searched_grids,
+)
 from .launchers import check_gpu, check_numbers, check_scheduler
 
 if TYPE_CHECKING:
@@ -92,12 +101,12 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     Raises ConfigError for a value that no job can have, a setting without effect on any, jobs that would be one run,
     and runs that would have one directory; a job that only fails in a combination has its error.
     """
-    asked, overrides = {parse_override(text).key for text in overrides}, search.expand_short_settings(overrides)
+    asked, overrides = {parse_override(text).key for text in overrides}, expand_short_settings(overrides)
     _check_words(overrides)
     shared = Compositions()
     grids = searched_grids(overrides, shared)
-    ranged = {key for one in grids for key in search.drawn_keys(one.grid)}
-    for key in [] if ranged else asked & set(search.SHORT):
+    ranged = {key for one in grids for key in drawn_keys(one.grid)}
+    for key in [] if ranged else asked & set(SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
         raise ConfigError(key, getattr(grids[0].search, key), example)
     union = [drawn for one in grids for drawn in one.draw()]
@@ -157,7 +166,7 @@ class _Planner:
 
     def add_space(self, one: SearchedGrid) -> None:
         """Note the ranges that the yaml of the grid's rules declare."""
-        texts = tuple(f"{key}={one.grid[key][0]}" for key in search.drawn_keys(one.grid) if key not in self._given)
+        texts = tuple(f"{key}={one.grid[key][0]}" for key in drawn_keys(one.grid) if key not in self._given)
         self._spaces |= dict.fromkeys(one.grid.get("algorithm", []) if one.search.declared else [], texts)
 
     def job(self, words: list[str], number: int) -> Job:
@@ -168,7 +177,7 @@ class _Planner:
             job.unlisted, job.space = unlisted, self._spaces.get(_rule(job), ())
             job.drawn = tuple(text for text in job.overrides if parse_override(text).key in self._ranged)
             if job.drawn and job.settings is not None:
-                search.check_objective(job.settings)
+                check_objective(job.settings)
         except BenchError as error:
             self.refused[tuple(sorted(words))] = error
             return Job(words, None, str(error), hydra=self._kept)
@@ -291,3 +300,8 @@ def place_run(settings: Settings, folder: str, below: str) -> None:
     settings.root.output_dir = settings.tree["output_dir"] = str(folder)
     if below != ".":
         settings.place = expand_home(folder, "hydra.sweep.dir") / below
+
+
+def settings_of(jobs: Iterable[Job]) -> list[Settings]:
+    """Return the settings of the jobs that can run."""
+    return [job.settings for job in jobs if job.settings is not None]

@@ -1,18 +1,280 @@
-"""What a multirun would run: its jobs, those that are finished, and the cost of the others."""
+"""What a multirun would run, and the time and disk that this takes: ``afl-run … --plan``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..experiment.preflight import Preflight
-from .estimate import RunCost, RunTimer, estimate_cost
+from ..config import Settings
+from ..data.base import MissingData
+from ..errors import BenchError
+from ..experiment import memory
+from ..experiment.machine import chosen_kind, existing_folder
+from ..experiment.preflight import Found, Preflight, outline_run
+from ..models.layers import Size
+from ..storage import describe_size
+from ..tracking.progress_bar import clock_text
+from .history import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job, describe_planning
 from .pending import find_finished
+from .probe import find_room
 from .progress import count_runs, varied_keys
-from .room import find_room
+
+START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
+FILES, POINT, TRACE_ROW = 5000, 800, 60  # bytes of a run's texts, of a point in metrics.jsonl, of a row in a trace
+ALIKE = "algorithm, data, model and local work; with budget.virtual_time also delays and availability"
+RunTimer = Callable[[Settings], float | None]  # seconds of a run by trying it; None: the trial does not tell
+Past = Mapping[tuple, Sequence[FinishedRun]]  # by algorithm and data set
+
+
+@dataclass
+class RunCost:
+    """What pending runs take. Numbers, and lines for a person.
+
+    seconds            of the runs whose time is known, as many at once as there are workers; None: of none
+    seconds_known_for  number of these runs;  disk_known_for  of those whose size is known
+    disk_bytes         at the peak while they run, and disk_bytes_at_end afterwards; None: of none
+    free_bytes         in the folder of the runs
+    time, disk         lines for a person;  notes  further ones
+    refused            run -> why it cannot start
+    """
+
+    seconds: float | None = None
+    seconds_known_for: int = 0
+    disk_bytes: float | None = None
+    disk_bytes_at_end: float | None = None
+    disk_known_for: int = 0
+    free_bytes: int | None = None
+    time: str = ""
+    disk: str = ""
+    notes: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[str]:
+        return [line for line in (self.time, self.disk, *self.notes) if line]
+
+
+def estimate_cost(
+    pending: Sequence[Settings],
+    places: Iterable[str | Path] = (),
+    workers: int = 1,
+    measure: RunTimer | None = None,
+    preflight: Preflight | None = None,
+) -> RunCost:
+    """Return what runs take. Runs whose data are missing count, too.
+
+    places     where finished runs may be; workers: number of parallel runs
+    measure    what gives a run's seconds by trying it, once for each experiment; None: finished runs tell
+    preflight  checks the runs; None: they are not checked
+    """
+    cost, checks = RunCost(), [_check_run(settings, preflight) for settings in pending]
+    cost.refused = {settings.identity: why for settings, (found, why) in zip(pending, checks, strict=True) if not found}
+    cost.notes = _describe_checks(pending, checks, preflight is not None)
+    runs = [settings for settings, (found, _) in zip(pending, checks, strict=True) if found]
+    founds = [found for found, _ in checks if found]
+    if not runs:
+        return cost
+    past = past_runs(runs, places)
+    estimates = estimate_runs(runs, past)
+    workers = min(workers, len(runs))
+    if measure is None:
+        seconds = [None if one is None else one.seconds + START_RUN for one in estimates]
+        start = START + (0.0 if preflight is None else preflight.seconds)
+        cost.time = describe_time(runs, estimates, workers, start, past)
+    else:
+        seconds, start = measured_seconds(runs, measure), START
+        cost.time = describe_measured_time(runs, seconds, workers)
+    if known := [one for one in seconds if one is not None]:
+        cost.seconds, cost.seconds_known_for = _total_seconds(known, workers, start), len(known)
+    _add_disk(cost, runs, founds, estimates, seconds, workers)
+    return cost
+
+
+def _check_run(settings: Settings, preflight: Preflight | None) -> tuple[Found | None, str]:
+    """Return what is known of a run, None for one that cannot start, and what is wrong; missing data are both."""
+    try:
+        return Found() if preflight is None else preflight.check(settings), ""
+    except MissingData as error:
+        return outline_run(settings), str(error)
+    except BenchError as error:
+        return None, str(error)
+
+
+def _describe_checks(
+    runs: Sequence[Settings], checks: Sequence[tuple[Found | None, str]], is_checked: bool
+) -> list[str]:
+    """Return lines on data, refusals and the cost of server steps, each with the number of its runs."""
+    said, sets = Counter[str](), dict[str, dict[str, None]]()
+    for settings, (found, why) in zip(runs, checks, strict=True):
+        if found is None or why:
+            said.update([f"refused: {why}"])
+            continue
+        said.update([f"server: {found.cost}"] if found.cost else [])
+        if found.download:
+            said.update(["data: missing, the first run downloads them"])
+        elif is_checked:
+            where = f" (found in {settings.data_dir})" if "download" in settings.tree["dataset"] else ""
+            sets.setdefault(where, {})[str(settings.choices.get("dataset"))] = None
+    data = ", ".join(f"{', '.join(names)}{where}" for where, names in sets.items())
+    return [f"data: {data}"] * bool(data) + [f"{line} ({count_runs(count)})" for line, count in said.items()]
+
+
+# -- time -------------------------------------------------------------------------------------------------------------
+
+
+def past_runs(pending: Sequence[Settings], places: Iterable[str | Path] = ()) -> Past:
+    """Return the finished runs in the runs' folder, their archives and ``places``."""
+    from ..tracking.archive import archive_folders  # brings NumPy
+
+    own = {settings.directory.parent for settings in pending}
+    archives = [place for name in {one.root.archive_dir for one in pending} for place in archive_folders(name)]
+    return runs_by_algorithm(finished_in([*own, *places, *archives]))
+
+
+def estimate_runs(pending: Sequence[Settings], past: Past, device: str | None = None) -> list[Estimate | None]:
+    """Return an estimate of each run by finished runs on the same kind of device, or on ``device``; see
+    ``similar_runs``."""
+    kinds = {choice: device or chosen_kind(choice) for choice in {one.root.device for one in pending}}
+    estimates = []
+    for settings in pending:
+        alike = past.get(tuple(settings.choices[group] for group in GROUPS[:2]), ())
+        same = [one for one in alike if one.device in (kinds[settings.root.device], None)]
+        estimates.append(similar_runs(settings, same))
+    return estimates
+
+
+def describe_time(
+    runs: Sequence[Settings],
+    estimates: Sequence[Estimate | None],
+    workers: int,
+    start: float = START,
+    past: Past | None = None,
+) -> str:
+    """Return the time that runs take as text. start: seconds of a process before its first run; past: finished runs,
+    for what other devices took."""
+    known = [one for one in estimates if one is not None]
+    lacking = [run for run, one in zip(runs, estimates, strict=True) if one is None]
+    elsewhere = _describe_elsewhere(lacking, past or {})
+    if not known:
+        where = " and ".join(sorted({_name_device(chosen_kind(one.root.device)) for one in lacking}))
+        why = f"no run alike is finished there ({ALIKE})"
+        return f"time: unknown on {where} for {count_runs(len(runs))}, {why}{elsewhere}; --measure tries them"
+    seconds, evaluation = [one.seconds + START_RUN for one in known], sum(one.evaluation for one in known)
+    where = ", some of them perhaps of another machine" if any(one.from_archive for one in known) else ""
+    rest = f", without {count_runs(len(lacking))} like no finished run{elsewhere}; --measure tries them"
+    total = _describe_total(seconds, workers, len(runs), start)
+    shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
+    return f"{total} ({shares}), as finished runs alike took{where}{rest if lacking else ''}"
+
+
+def _describe_elsewhere(runs: Sequence[Settings], past: Past) -> str:
+    """Return what runs alike took on other kinds of devices; empty if there are none."""
+    found = []
+    devices = {one.device for alike in past.values() for one in alike} if runs else set()
+    for device in sorted(filter(None, devices)):
+        known = [one for one in estimate_runs(runs, past, device) if one is not None]
+        if known and (seconds := sum(one.seconds for one in known)):
+            found.append(f"{count_runs(len(known))} about {clock_text(seconds)} on {_name_device(device)}")
+    return f"; runs alike took elsewhere: {', '.join(found)}" if found else ""
+
+
+def _name_device(kind: str) -> str:
+    return "a CPU" if kind == "CPU" else "a GPU" if kind == "GPU" else kind
+
+
+def measured_seconds(pending: Sequence[Settings], measure: RunTimer) -> list[float | None]:
+    """Return the seconds of each run, each experiment tried once; None if a trial does not tell."""
+    experiments = [settings.experiment for settings in pending]
+    tried = {name: measure(settings) for name, settings in dict(zip(experiments, pending, strict=True)).items()}
+    return [tried[name] for name in experiments]
+
+
+def describe_measured_time(pending: Sequence[Settings], seconds: Sequence[float | None], workers: int) -> str:
+    """Return the time that runs take as text, by trials of their experiments."""
+    count, known = len({settings.experiment for settings in pending}), [one for one in seconds if one is not None]
+    trials, unknown = f"{count} short trial{'s' * (count != 1)} here", len(seconds) - len(known)
+    if not known:
+        return f"time: unknown, no upload came in {trials}; a limit such as budget.uploads tells"
+    rest = f", without {count_runs(unknown)} of which no upload came" if unknown else ""
+    return f"{_describe_total(known, workers, len(pending), START)}, by {trials}{rest}"
+
+
+def _total_seconds(seconds: Sequence[float], workers: int, start: float) -> float:
+    return start + max(sum(seconds) / workers, *seconds, 1)
+
+
+def _describe_total(seconds: Sequence[float], workers: int, pending: int, start: float) -> str:
+    """Return the time of runs that take so long each: ``time: about 0:02:36 with 2 workers``."""
+    how = f" with {workers} workers" if workers > 1 else ", one run after another" if pending > 1 else ""
+    return f"time: about {clock_text(_total_seconds(seconds, workers, start))}{how}"
+
+
+# -- disk -------------------------------------------------------------------------------------------------------------
+
+
+def _add_disk(
+    cost: RunCost,
+    runs: Sequence[Settings],
+    facts: Sequence[Found],
+    estimates: Sequence[Estimate | None],
+    seconds: Sequence[float | None],
+    workers: int,
+) -> None:
+    """Add the bytes of run directories: what finished ones keep, and what those that run have besides."""
+    sizes = [_run_bytes(*row) for row in zip(runs, facts, estimates, seconds, strict=True)]
+    known = [size for size in sizes if size is not None]
+    there = existing_folder(runs[0].directory.absolute().parent)
+    cost.free_bytes = shutil.disk_usage(there).free
+    need = "unknown, no run alike is finished"
+    if known:
+        cost.disk_known_for, cost.disk_bytes_at_end = len(known), sum(at_end for at_end, _ in known)
+        besides = sorted((peak - at_end for at_end, peak in known), reverse=True)
+        cost.disk_bytes = cost.disk_bytes_at_end + sum(besides[:workers])
+        need = f"about {describe_size(cost.disk_bytes)}"
+        if (at_end := describe_size(cost.disk_bytes_at_end)) != describe_size(cost.disk_bytes):
+            need += f" at the peak, {at_end} at the end"
+        if len(known) < len(runs):
+            need += f" for {len(known)} of {len(runs)} runs (unknown for the others)"
+    cost.disk = f"disk: {need}; {describe_size(cost.free_bytes)} are free in {there}"
+
+
+def _run_bytes(
+    settings: Settings, found: Found, estimate: Estimate | None, seconds: float | None
+) -> tuple[float, float] | None:
+    """Return the bytes of a run's directory at its end and at the most; None if the size of the model is unknown.
+
+    They are those of checkpoints, models, points, traces and uploads, and of a cache on disk while the run computes.
+    """
+    d = found.size.d if found.size is not None else estimate.d if estimate is not None else 0
+    if not d:
+        return None
+    config, used = settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
+    state = found.state or _state_of(settings, d, estimate)
+    minutes = math.inf if seconds is None else seconds / 60  # a run of unknown length may be long
+    is_large = state.total > config.at_end_mib * 2**20
+    repeated = config.every is not None or (config.every_minutes is not None and minutes > config.every_minutes)
+    # the one before the last is kept, and a new one is whole before it takes a place
+    at_end, at_most = (2, 3) if repeated else (0, 0) if is_large else (1, 1)
+    models = 8.0 * d if settings.root.trace else 0.0
+    rows = used.get("uploads", used.get("server_iterations", 0)) if settings.root.trace else 0
+    tables = POINT * count_points(settings.tree, used) + TRACE_ROW * rows
+    rest = FILES + models + tables + memory.kept_bytes(settings, d)
+    return rest + at_end * state.total, rest + at_most * state.total + state.disk
+
+
+def _state_of(settings: Settings, d: int, estimate: Estimate | None) -> memory.MemoryNeeds:
+    """Return the bytes of the model vectors in a checkpoint of a run whose data are missing, by a run alike."""
+    task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
+    if settings.needs.cuts:
+        return memory.MemoryNeeds(4 * d)
+    _, most = memory.bound_vectors(settings, Size(d), task.get("train_samples", 0), task.get("classes", 0))
+    return memory.checkpoint_needs(most, settings.root.n_clients)
 
 
 @dataclass

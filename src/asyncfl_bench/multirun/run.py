@@ -17,10 +17,10 @@ from ..config.interpolations import FOLDERS
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say, show
-from . import pending, search
-from .axes import check_chosen, chosen_config, sweep_name
+from . import pending
+from .axes import check_chosen, check_objective, chosen_config, sweep_name, text_of_draw
 from .jobs import Job, place_run, plan
-from .trials import describe_best_trials
+from .progress import describe_best_trials
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -79,11 +79,9 @@ def _run_other_sweeper(overrides: list[str]) -> int:
     _reset_state([])
     pending.state.worst = 0
     words = [parse_override(text) for text in overrides]
-    first = [
-        f"{one.key}={search.text_of_draw(one.draw, 0.0)}" if one.draw else one.text_of_first_value for one in words
-    ]
+    first = [f"{one.key}={text_of_draw(one.draw, 0.0)}" if one.draw else one.text_of_first_value for one in words]
     run = Compositions().config(first)
-    search.check_objective(check_composed(run.tree, run.hydra, first))
+    check_objective(check_composed(run.tree, run.hydra, first))
     marked = [f"++{one.text}" if one.key in run.added else one.text for one in words]  # which Hydra takes as ++key only
     try:
         return run_hydra(["-m", *marked]) or pending.state.worst
@@ -157,7 +155,7 @@ def _run_job(config: DictConfig) -> dict | float:
         if not pending.state.current and sys.stderr.isatty():
             settings.root.progress = False  # the bars of several processes would overwrite each other
         if not ours:
-            search.check_objective(settings)
+            check_objective(settings)
         result = execute(settings, ends_process=True, alone=False)
         line, code = closing_line(result, settings.time_unit), result.exit_code
         value = result.value(settings.root.objective)

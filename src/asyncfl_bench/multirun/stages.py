@@ -22,11 +22,10 @@ from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.progress_bar import clock_text
 from . import pending
-from .asked import settings_of
 from .axes import chosen_config
-from .estimate import RunTimer, estimate_cost
-from .jobs import Job, describe_planning
+from .jobs import Job, describe_planning, settings_of
 from .launchers import workers_of
+from .preview import RunTimer, estimate_cost
 from .progress import count_runs
 from .run import launch_jobs, plan_multirun, run_all
 
