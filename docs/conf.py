@@ -25,7 +25,7 @@ suppress_warnings = ["toc.not_included"]  # pages of results are reached from th
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 _CONTENTS = {
-    "Start": "docs/start/install docs/start/first_comparison docs/start/first_sweep docs/start/own_rule",
+    "Start": "docs/start/install docs/start/first_comparison docs/start/own_rule",
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/bank docs/howto/decide docs/howto/cluster "
     "docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule docs/howto/fleet "
     "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents",

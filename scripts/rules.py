@@ -48,7 +48,7 @@ says whether a [live server](../howto/live.md) can run the rule, and for which s
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
-These rules receive gradients, the others differences of `client.local_steps` local steps of SGD or AdamW:
+These rules receive gradients, the others differences:
 {gradients}.
 The split rules {split} receive messages too. The server step is `algorithm.eta`, or `algorithm.c * sqrt(n / T)`
 ([T](time.md#end-of-a-run)).
@@ -69,10 +69,11 @@ FAVAS, TimelyFL, HeLoCo's constants, the update of Generalized AsyncSGD, FedStal
 TREE = """
 ## Special cases
 
-With the settings of its line a rule reduces to another rule. Settings after a semicolon belong to the other rule. A
-[test](../../tests/algorithms/test_limits.py) runs both rules of each line, and again with a setting under
-which they differ. Solid arrows mean the same bits. Dashed arrows and ≈ mean equal up to rounding. Independent NumPy
-code computes the final weights of all rules from the trace, except for {unreplayed}. {alone} are in no line.
+With the settings in [limits.yaml](limits.yaml) a rule reduces to another rule, for example `fedbuff` with
+`algorithm.buffer_size=1` to `asgd`. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow, and
+again with a setting under which they differ. Solid arrows mean the same bits, dashed ones equal up to rounding.
+Independent NumPy code computes the final weights of all rules from the trace, except for {unreplayed}. {alone} have
+no special case here.
 
 ![Rules and the rules they reduce to](limits.svg)
 """
@@ -208,9 +209,7 @@ def page() -> str:
     lines.append(MORE.format(exceptions="\n".join(exceptions), **kinds).rstrip("\n"))
     alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
     lines.append(TREE.format(alone=listed(alone), unreplayed=listed(unreplayed())))
-    for number, edge in enumerate(edges, 1):
-        lines.append(f"{number}. `{edge.rule}` {'→' if edge.bits else '≈'} `{edge.other}`: {edge.when}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def listed(names: list[str]) -> str:
@@ -276,11 +275,6 @@ def figure() -> str:
         box = f'x="{x - WIDTH / 2:.0f}" y="{y - HEIGHT / 2:.1f}" width="{WIDTH}" height="{HEIGHT}"'
         drawn.append(f'<rect {box} rx="4" fill="#eef3f8" stroke="#4477aa"/>')
         drawn.append(f'<text x="{x:.0f}" y="{y + 4:.1f}" font-size="12" text-anchor="middle">{escape(name)}</text>')
-        for index, number in enumerate(leaving.get(name, ())):
-            here = y + (index - (len(leaving[name]) - 1) / 2) * 10
-            spot = f'x="{x - WIDTH / 2 - 12:.0f}" y="{here + 3:.1f}" font-size="9" text-anchor="middle"'
-            halo = 'stroke="white" stroke-width="4" paint-order="stroke"'
-            drawn.append(f'<text {spot} fill="#aa3377" {halo}>{number + 1}</text>')
     return "\n".join([*drawn, "</svg>"]) + "\n"
 
 

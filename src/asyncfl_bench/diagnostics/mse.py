@@ -57,6 +57,21 @@ class Mse(Diagnostics):
         C = Fstale - grad F(w_t)     the age of the gradients
         A + B + C = u - grad F(w_t), whose square is the step's error
 
+    Each evaluation has these numbers as ``mse/noise`` and so on, means over the measured steps since the last one:
+
+        noise, bias, delay        |A|^2, |B|^2, |C|^2
+        error, update, gradient   |u - grad F(w_t)|^2, |u|^2, |grad F(w_t)|^2
+        residual                  relative distance of A + B + C from u - grad F(w_t), due to rounding
+        sigma2, sigma2_cached     |g - G|^2 of uploads since the last line, of each client's latest upload
+        zeta2                     mean_i |G_i(w_t) - grad F(w_t)|^2
+        drift, drift_arrivals     |w_t - w(v_i)|^2 over clients, over uploads as they arrived
+        age_mean, age_max         t - v_i over all clients
+        frozen                    |(1/n) sum (G_i(v_i) - G_i(w_t))|^2 over clients that dropped out
+        noise_correlation_k       correlation of A(t) and A(t+k), k = 1, 10, 25, 50, since the start
+
+    ``diagnosed.drift`` in summary.json covers the second half of the iterations: ``staleness_mean``, ``slope`` and
+    ``bins`` (b, uploads, mean staleness and mean drift for staleness 2^b to 2^(b+1) - 1).
+
     ubar needs no formula per rule: a *shadow*, a second rule of the same kind, is fed G_i(v_i) wherever the run's rule
     is fed g_i. For a rule that adds weighted sums of its uploads (``Needs.linear``) the shadow's step is ubar.
     Uploads that are differences count as -lr times a gradient, which is what one step of SGD makes of it.
