@@ -10,7 +10,7 @@ from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.settings import DEFAULT_STEPS
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import build, machine, memory
+from asyncfl_bench.experiment import build, machine
 from asyncfl_bench.experiment.evaluate import Evaluations
 from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.tracking.runs import load_runs
@@ -119,21 +119,6 @@ def test_data_that_cannot_be_had_end_with_one_code(tmp_path, afl_run):
     for words in (["dataset=arrays", "dataset.path=broken.npz"], ["delay=trace", "delay.path=fleet.csv"]):
         answer = afl_run(*SMALL, *words)
         assert answer.returncode == 2 and words[1].partition("=")[2] in answer.stderr, answer.stderr
-
-
-def test_a_run_far_too_large_is_refused_without_simulating_it_first(monkeypatch):
-    monkeypatch.setattr(memory, "DRY_RUN_FROM", 1)
-    monkeypatch.setattr(machine, "free_memory", lambda device: 4 * 15_010 * 110)
-    monkeypatch.setattr(build, "peak_vectors", lambda *args: pytest.fail("was simulated"))
-    with pytest.raises(ConfigError, match=r"n_clients=100: vectors of 15010 floats .*need .*n_clients=\d+ would fit"):
-        run(["algorithm=ace", "executor=sequential", "progress=false"])
-
-
-def test_the_number_of_clients_that_would_fit_is_the_largest(monkeypatch, tmp_path):
-    vectors = memory.Vectors(1000, 2, rule=5, cache=None, on_clients=False, versions=50, uploads=3, computing=4)
-    monkeypatch.setattr(machine, "free_memory", lambda device: vectors.needs(17).total)
-    with pytest.raises(ConfigError, match="n_clients=17 would fit"):
-        memory.refuse_if_too_large(vectors, 100, "cpu", tmp_path)
 
 
 @pytest.mark.slow

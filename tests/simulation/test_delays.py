@@ -203,33 +203,6 @@ def test_a_duration_depends_on_client_and_count_alone(name, tmp_path):
     assert min(forward) >= 0
 
 
-@pytest.mark.parametrize(
-    ("override", "key"),
-    [
-        ("delay=fixed_uniform delay.low=3", "delay.high"),
-        ("delay=fixed_uniform delay.low=-1", "delay.low"),
-        # every latency is rounded down to nothing, so time would stand still
-        ("delay=fixed_uniform delay.low=0 delay.high=1 delay.whole=true budget.virtual_time=9", "budget.virtual_time"),
-        ("delay=ranked_classes delay.gamma=-1", "delay.gamma"),
-        ("delay=ranked_classes delay.shares=[1,2]", "delay.ranges"),
-        ("delay=pareto delay.shape=0", "delay.shape"),
-        ("delay=pareto delay.minimum=0", "delay.minimum"),
-        ("delay=phones delay.uplink=0", "delay.uplink"),
-        ("delay=phones delay.link_spread=-1", "delay.link_spread"),
-        ("delay=phones delay.path=nowhere.csv", "delay.path"),
-        ("delay.beta=-1", "delay.beta"),
-        ("delay.compute=-0.5", "delay.compute"),
-        ("delay.clients=some", "delay.clients"),
-        ("delay.unit=days", "delay.unit"),
-        ("delay.beta=.nan", "delay.beta"),
-    ],
-)
-def test_impossible_delays_are_refused_with_their_key(override, key):
-    with pytest.raises(ConfigError) as caught:
-        compose(override.split())
-    assert caught.value.key == key
-
-
 def test_the_tick_clock_of_our_preset_delivers_as_many_uploads_as_its_law_says():
     # one tick at least, whole ticks: a client with mean beta z reports with rate 1 - exp(-1 / (beta z)) per tick
     part = compose(["delay=exp_beta5"]).parts["delay"]
