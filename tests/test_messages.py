@@ -128,7 +128,10 @@ def with_tier(section, command, message):
 def test_a_mistake_is_answered_by_its_message(section, command, message, ask, renewed):
     said = ask(section, command)
     if renewed is not None:
-        renewed[section, command] = message if "…" in message and matches(message, said) else said
+        lasting = re.sub(
+            r"(one of|known:|choice:|groups|pages:) .* and \d+ more", r"\1 … more", said
+        )  # these lists grow
+        renewed[section, command] = message if "…" in message and matches(message, said) else lasting
     assert "\n" not in said
     assert renewed is not None or matches(message, said), f"{said}\nmake messages"
 

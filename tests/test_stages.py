@@ -24,7 +24,10 @@ from asyncfl_bench.reports import bank_page
 
 ROOT = Path(__file__).parents[1]
 WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))
-DECLARED = {1: "c0cc95532cf2893d", 2: "3bbb6e6da5cacc20"}  # version of the bank -> digest of its worlds, its sweep and the ranges of all rules
+DECLARED = {
+    1: "c0cc95532cf2893d",
+    2: "3bbb6e6da5cacc20",
+}  # version of the bank -> digest of its worlds, its sweep and the ranges of all rules
 WHOLE = {"search_seeds": [100, 101], "finalists": 4, "judged_seeds": [200, 201]}
 
 
