@@ -226,8 +226,10 @@ COLUMN, ROW, WIDTH, HEIGHT, TOP = 215, 34, 142, 22, 20
 
 
 def figure() -> str:
-    """Columns by how many steps a rule is away from one that becomes no other; what spans several passes between."""
-    edges = limits()
+    """Columns by how many steps a rule is away from one that becomes no other; what spans several passes between.
+
+    Limits between the same two rules are one arrow, solid if the first has the same bits."""
+    edges = [*{(limit.rule, limit.other): limit for limit in reversed(limits())}.values()][::-1]
     level = levels(edges)
     paths = []  # of each edge the places it goes through; those between are (number, level)
     columns: dict[int, list] = {}

@@ -7,6 +7,7 @@ import pytest
 import torch
 import yaml
 from replay_time import draws
+from toy import write_noisy_classes
 
 from asyncfl_bench import run
 
@@ -24,11 +25,8 @@ CASES = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, CLASSES, 300)
-    x = (rng.normal(size=(CLASSES, FEATURES))[y] + rng.normal(size=(300, FEATURES))).astype(np.float32)
     path = tmp_path_factory.mktemp("data") / "toy.npz"
-    np.savez(path, x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+    write_noisy_classes(path, CLASSES, FEATURES)
     return path
 
 

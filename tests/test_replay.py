@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from replay import Replay
 from replay_time import arrivals_in_rounds, arrivals_one_by_one, class_duration, ranked_classes
+from toy import write_noisy_classes
 
 from asyncfl_bench import run
 
@@ -135,12 +136,8 @@ WORLDS = {
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Three noisy classes in four dimensions, 240 training samples."""
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, 3, 300)
-    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(300, 4))).astype(np.float32)
     path = tmp_path_factory.mktemp("data") / "toy.npz"
-    np.savez(path, x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+    write_noisy_classes(path)
     return path
 
 

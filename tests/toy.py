@@ -221,3 +221,28 @@ def simulate(
     simulation.observers += [recorder, *observers]
     recorder.simulation = simulation
     return simulation, recorder, simulation.run()
+
+
+def models(rule, iterations=40, **world):
+    """(iterations, 3) global model after every server iteration; world as for ``simulate``."""
+    return np.array(simulate(rule, server_iterations=iterations, **world)[1].models)
+
+
+def write_noisy_classes(path="toy.npz", classes=3, features=4):
+    """Write normal classes, 240 samples to train and 60 to test. Returns x and y of the test set."""
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, classes, 300)
+    x = (rng.normal(size=(classes, features))[y] + rng.normal(size=(300, features))).astype(np.float32)
+    np.savez(path, x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+    return x[240:], y[240:]
+
+
+def random_delays(n, seed=4, cycles=60):
+    return Scripted(np.random.default_rng(seed).exponential(size=(n, cycles)).tolist())
+
+
+def start_rule(rule, n, model_d, kind="difference"):
+    """(rule, (d,) its model) before the first upload of n clients with one sample each."""
+    model_d = torch.as_tensor(model_d, dtype=torch.float64).clone()
+    rule.start(model_d, ClientTable(np.ones(n, int)), kind)
+    return rule, model_d

@@ -7,7 +7,8 @@ import torch
 from crashing import left_behind
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import Scripted, simulate
+from toy import models as toy_models
+from toy import random_delays
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms import afbs
@@ -17,25 +18,22 @@ from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.storage import Storage
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 6
-DELAY = Scripted(np.random.default_rng(2).exponential(size=(N, 80)).tolist())
 SAMPLES = [3, 200, 40, 10, 90, 25]
+WORLD = {"n": N, "delay": random_delays(N, 2, 80), "kind": "difference", "lr": 0.3}
 COLUMNS = Afbs.decision_columns
 STREAMS = Streams(0)
 
 
+def models(rule, samples=SAMPLES):
+    return toy_models(rule, samples=samples, **WORLD)
+
+
 def config(**given):
     return AfbsConfig(**{"clusters": 1, "buffer_size": 3} | given)
-
-
-def models(rule, iterations=40, **world):
-    """(iterations, 3) global model after every server iteration."""
-    world = {"n": N, "delay": DELAY, "kind": "difference", "lr": 0.3, "samples": SAMPLES} | world
-    return np.array(simulate(rule, server_iterations=iterations, **world)[1].models)
 
 
 def flush(entries, groups, times=1, **given):
@@ -134,13 +132,6 @@ def test_with_equal_samples_and_weights_of_ones_own_it_is_fedbuff_bit_for_bit():
     own = config(eta=0.7, weight="own")
     np.testing.assert_array_equal(models(Afbs(own), samples=[10] * N), expected)
     assert not np.array_equal(models(Afbs(own)), expected)  # unequal samples
-
-
-def test_without_staleness_it_is_fedbuff_without_weight_bit_for_bit():
-    together = SameClient(ScheduleConfig(dispatch="after_update"))
-    fedbuff = FedBuff(FedBuffConfig(buffer_size=N, eta=1.0))
-    expected = models(fedbuff, schedule=together)
-    np.testing.assert_array_equal(models(Afbs(config(buffer_size=N)), schedule=together), expected)
 
 
 def test_one_cluster_is_no_clustering_bit_for_bit():

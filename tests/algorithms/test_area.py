@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import Scripted, random_delays, simulate
 
 from asyncfl_bench.algorithms.area import Area
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
-WORLD = {"n": N, "delay": Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist()), "lr": 0.3}
+WORLD = {"n": N, "delay": random_delays(N), "lr": 0.3}
 WORLD |= {"kind": "difference", "start": [1.0, -2.0, 0.5]}
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, ScriptedLoss, simulate
+from toy import Scripted, ScriptedLoss, simulate, start_rule
 
 from asyncfl_bench.algorithms.asyncfeded import AsyncFedEd, AsyncFedEdConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
@@ -19,9 +19,7 @@ W_D, BASE_D, DIFFERENCE_D = RNG.normal(size=(3, D))
 
 
 def started(w=W_D, **config):
-    rule, model = AsyncFedEd(AsyncFedEdConfig(**{"k_initial": 10} | config)), torch.tensor(w)
-    rule.start(model, ClientTable(np.ones(3, int)), "difference")
-    return rule, model
+    return start_rule(AsyncFedEd(AsyncFedEdConfig(**{"k_initial": 10} | config)), 3, w)
 
 
 def arrive(rule, base, difference, client=1):

@@ -1,16 +1,14 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import Scripted, simulate, start_rule
 
 from asyncfl_bench.algorithms.ca2fl import Ca2fl
-from asyncfl_bench.types import ClientTable, Upload
+from asyncfl_bench.types import Upload
 
 
 def started(n, **config):
-    rule = Ca2fl(**{"eta": 1.0, "buffer_size": 2} | config)
-    model = torch.zeros(1, dtype=torch.float64)
-    rule.start(model, ClientTable(np.ones(n, int)), "difference")
+    rule, model = start_rule(Ca2fl(**{"eta": 1.0, "buffer_size": 2} | config), n, [0.0])
 
     def arrive(client, value):
         return rule.receive(Upload(client, torch.tensor([value], dtype=torch.float64), 0, 0, 1, 1))

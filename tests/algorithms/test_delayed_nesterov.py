@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toy import Scripted, simulate
+from toy import Scripted, random_delays, simulate
 
 from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.delayed_nesterov import DelayedNesterov
@@ -10,7 +10,7 @@ from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.types import Workload
 
 N = 5
-WORLD = {"n": N, "delay": Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist()), "kind": "difference"}
+WORLD = {"n": N, "delay": random_delays(N), "kind": "difference"}
 
 
 def models(rule, lr=0.3):

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import Scripted, simulate, start_rule
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedac import FedAc
 from asyncfl_bench.clients.versions import ClientVariates, ModelVersions
 from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
-from asyncfl_bench.types import ClientTable, Delivery, Upload, Work, Workload
+from asyncfl_bench.types import Delivery, Upload, Work, Workload
 
 RNG = np.random.default_rng(0)
 
@@ -22,9 +22,7 @@ def upload(client, vector, *, base=None, staleness=0, along=None):
 
 
 def started(n=4, d=2, **settings):
-    rule, model = FedAc(**({"eta": 0.1, "buffer_size": 3} | settings)), torch.zeros(d, dtype=torch.float64)
-    rule.start(model, ClientTable(np.ones(n, int)), "difference")
-    return rule, model
+    return start_rule(FedAc(**({"eta": 0.1, "buffer_size": 3} | settings)), n, torch.zeros(d))
 
 
 def test_without_variates_and_staleness_it_is_adam_with_a_look_ahead_on_the_mean():

@@ -3,19 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import models, random_delays
 
 from asyncfl_bench.algorithms.fedasmu_server import FedAsmuServer
 from asyncfl_bench.algorithms.fedasync import FedAsync
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
-WORLD = {"n": N, "delay": Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist()), "lr": 0.3}
-
-
-def models(rule):
-    """(40, 3) global model after every server iteration."""
-    return np.array(simulate(rule, server_iterations=40, kind="difference", **WORLD)[1].models)
+WORLD = {"n": N, "delay": random_delays(N), "lr": 0.3, "kind": "difference"}
 
 
 def weights(stalenesses, **settings):
@@ -39,8 +34,8 @@ def test_what_is_too_stale_is_ignored_and_is_no_step():
     assert found[2] is None and found[:2] + found[3:] == weights([0, 2, 2])
 
 
-@pytest.mark.parametrize(("alpha", "mu"), [(0.5, 1.0), (0.3, 1.0), (0.3, 2.0)])
+@pytest.mark.parametrize(("alpha", "mu"), [(0.3, 1.0), (0.3, 2.0)])
 def test_without_the_part_that_falls_it_is_fedasync_with_a_constant_weight(alpha, mu):
-    one = models(FedAsmuServer(lam=0.0, mu=mu, iota=alpha / (1 - alpha) / mu))
-    np.testing.assert_allclose(one, models(FedAsync(alpha=alpha)), rtol=1e-12)
-    assert not np.allclose(models(FedAsmuServer()), one, atol=0.01)
+    one = models(FedAsmuServer(lam=0.0, mu=mu, iota=alpha / (1 - alpha) / mu), **WORLD)
+    np.testing.assert_allclose(one, models(FedAsync(alpha=alpha), **WORLD), rtol=1e-12)
+    assert not np.allclose(models(FedAsmuServer(), **WORLD), one, atol=0.01)

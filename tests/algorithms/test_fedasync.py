@@ -9,8 +9,6 @@ import torch
 from toy import Scripted, simulate
 
 from asyncfl_bench import run
-from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.types import ClientTable, Upload
 
@@ -53,16 +51,6 @@ def test_it_is_the_model_that_is_mixed_in_and_not_its_difference_unless_nothing_
     expected = W_D + 0.4 * DIFFERENCE_D
     np.testing.assert_allclose(arrival(base=W_D, alpha=0.4)[0], expected, rtol=1e-12)
     assert np.abs(arrival(alpha=0.4)[0] - expected).max() > 0.1
-
-
-def test_alpha_of_one_is_not_vanilla_asynchronous_sgd():
-    world = {"n": 4, "delay": Scripted(RNG.exponential(size=(4, 20)).tolist()), "kind": "difference", "lr": 0.2}
-    fedasync, asgd = (
-        np.array(simulate(rule, server_iterations=20, **world)[1].models)
-        for rule in (FedAsync(FedAsyncConfig(alpha=1.0)), Asgd(StepConfig(eta=1.0)))
-    )
-    np.testing.assert_allclose(fedasync[0], asgd[0])  # the first arrival is not stale
-    assert np.abs(fedasync[1] - asgd[1]).max() > 1e-2
 
 
 @pytest.mark.parametrize("kind", ["constant", "hinge", "polynomial"])

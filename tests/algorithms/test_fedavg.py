@@ -5,9 +5,7 @@ import pytest
 import torch
 from toy import Scripted, ScriptedLoss, simulate
 
-from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
-from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
 
@@ -69,23 +67,6 @@ def test_nothing_of_a_round_is_left_in_the_next():
     assert rule.round() is False
 
 
-def test_fedbuff_with_a_buffer_of_all_clients_at_the_flush_and_uniform_weights_is_fedavg():
-    rng = np.random.default_rng(4)
-    world = {
-        "n": N,
-        "delay": Scripted(rng.exponential(size=(N, 30)).tolist()),
-        "targets": rng.normal(size=(N, 3)),
-        "kind": "difference",
-        "lr": 0.3,
-        "server_iterations": 25,
-    }
-    fedavg, fedbuff = FedAvg(FedAvgConfig(weights="uniform")), FedBuff(FedBuffConfig(buffer_size=N))
-    _, rounds, _ = simulate(fedavg, schedule=per_round(), **world)
-    _, flushes, _ = simulate(fedbuff, schedule=SameClient(ScheduleConfig(dispatch="after_update")), **world)
-    np.testing.assert_allclose(np.array(rounds.models), np.array(flushes.models), rtol=1e-12)
-    assert [a.time for a in rounds.arrivals] == [a.time for a in flushes.arrivals]
-
-
 def test_a_lost_client_is_left_out_of_its_round_and_the_weights_of_the_others_still_sum_to_one():
     targets, samples = np.array([[1.0], [2.0], [7.0]]), [1, 2, 1]
     _, recorder, _ = simulate(
@@ -119,15 +100,3 @@ def test_with_fewer_places_than_clients_each_round_takes_as_many_drawn_anew():
     rounds = [{a.client for a in recorder.arrivals[4 * t : 4 * t + 4]} for t in range(60)]
     assert all(len(clients) == 4 for clients in rounds) and len({frozenset(clients) for clients in rounds}) > 40
     assert set().union(*rounds) == set(range(12))
-
-
-def test_a_run_of_one_client_is_plain_sgd():
-    # one client holding everything, full batch: each round is one step of gradient descent
-    words = ["scale=smoke", "model=softmax", "heterogeneity=iid", "n_clients=1", "client.batch_size=all", "trace=true"]
-    words += ["progress=false", "budget.server_iterations=12", "delay=constant"]
-    rounds = run([*words, "algorithm=fedavg"])
-    steps = run([*words, "algorithm=asgd", "algorithm.eta=0.1"])
-    name = "model_final.pt"
-    one, other = (torch.load(r.directory / name, weights_only=True) for r in (rounds, steps))
-    for key, value in one.items():
-        torch.testing.assert_close(value, other[key], rtol=1e-5, atol=1e-7)

@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
 import torch
+from toy import start_rule
 
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
-from asyncfl_bench.types import ClientTable, Upload
+from asyncfl_bench.types import Upload
 
 
 def started(**config):
-    rule = FedBuff(FedBuffConfig(**{"eta": 1.0, "buffer_size": 2} | config))
-    model = torch.zeros(1, dtype=torch.float64)
-    rule.start(model, ClientTable(np.ones(4, int)), "difference")
+    rule, model = start_rule(FedBuff(FedBuffConfig(**{"eta": 1.0, "buffer_size": 2} | config)), 4, [0.0])
 
     def arrive(value, staleness=0, client=0):
         return rule.receive(Upload(client, torch.tensor([value], dtype=torch.float64), 0, staleness, 1, 1))

@@ -46,10 +46,9 @@ def told(rule):
 # -- FedEcho is FedBuff with a part behind it ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("off", ["distillation.steps=0", pytest.param("distillation=none", marks=pytest.mark.slow)])
-def test_without_distillation_fedecho_is_fedbuff_bit_for_bit(off):
+def test_without_steps_of_distillation_fedecho_is_fedbuff_bit_for_bit():
     plain = run([*SMALL, "algorithm=fedbuff"])
-    echo = run([*SMALL, "algorithm=fedecho", off])
+    echo = run([*SMALL, "algorithm=fedecho", "distillation.steps=0"])
     assert_equal_runs(plain, echo)
     assert not (echo.directory / "rule.parquet").exists()
 

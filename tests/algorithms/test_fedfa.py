@@ -2,21 +2,11 @@
 
 import numpy as np
 import torch
-from toy import Scripted, simulate
 
-from asyncfl_bench.algorithms.fedavg import FedAvg
 from asyncfl_bench.algorithms.fedfa import FedFa, FedFaConfig
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
-DELAY = Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist())
-
-
-def models(rule, iterations=40, **world):
-    """(iterations, 3) global model after every server iteration."""
-    world = {"n": N, "delay": DELAY, "kind": "difference", "lr": 0.3} | world
-    return np.array(simulate(rule, server_iterations=iterations, **world)[1].models)
 
 
 def after(locals_, **config):
@@ -46,10 +36,3 @@ def test_every_counts_arrivals_from_the_first_full_queue_on():
 
 def test_equal_models_give_that_model_whatever_the_global_one_was():
     assert after([[4.0, 2.0]] * 7, queue=4)[1] == [4.0, 2.0]
-
-
-def test_a_queue_of_all_clients_dispatched_together_is_fedavg_with_equal_weights():
-    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
-    one = models(FedFa(FedFaConfig(queue=N, every=N)), schedule=schedule)
-    rounds = SameClient(ScheduleConfig(dispatch="per_round"))
-    np.testing.assert_allclose(one, models(FedAvg(weights="uniform", eta=1.0), schedule=rounds), rtol=1e-9)

@@ -20,14 +20,6 @@ def weights(*words):
     return torch.cat([value.flatten() for value in named.values()])
 
 
-@pytest.mark.slow
-def test_mu_of_zero_is_fedavg_bit_for_bit():
-    epochs = ["client.local_epochs=2", "client.momentum=0.5"]
-    plain = weights("algorithm=fedavg", *epochs)
-    assert torch.equal(weights("algorithm=fedprox", "algorithm.mu=0", *epochs), plain)
-    assert not torch.equal(weights("algorithm=fedprox", "algorithm.mu=1", *epochs), plain)
-
-
 def test_with_one_local_step_nothing_is_held_back_yet_bit_for_bit():
     assert torch.equal(weights("algorithm=fedprox"), weights("algorithm=fedavg"))
 

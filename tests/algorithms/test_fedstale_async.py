@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import random_delays, simulate
 
 from asyncfl_bench.algorithms.ace import Ace
-from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.common.trial import after_each
-from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
 from asyncfl_bench.algorithms.mifa import Mifa
 from asyncfl_bench.types import ClientTable, Upload
 
 N, M = 6, 4
-WORLD = {"n": N, "delay": Scripted(np.random.default_rng(4).exponential(size=(N, 60)).tolist())}
+WORLD = {"n": N, "delay": random_delays(N)}
 WORLD |= {"kind": "difference", "lr": 0.3, "samples": [3, 1, 4, 1, 5, 9]}
 
 
@@ -30,13 +28,6 @@ def fedstale(buffer_size=M, **settings):
     return FedStaleAsync(eta=0.7, buffer_size=buffer_size, **settings)
 
 
-def test_without_memory_and_by_how_often_clients_take_part_it_is_fedbuff():
-    expected = models(FedBuff(eta=0.7, buffer_size=M))
-    np.testing.assert_allclose(models(fedstale(alpha=1, beta=0)), expected, rtol=1e-12)
-    np.testing.assert_allclose(models(fedstale(alpha=1, beta=0, p=[M / N])), expected, rtol=1e-12)
-    assert not np.allclose(models(fedstale(alpha=1, beta=0.1)), expected, atol=0.01)
-
-
 @pytest.mark.parametrize("weights", ["uniform", "samples"])
 @pytest.mark.parametrize("buffer_size", [1, M])
 def test_with_all_of_the_memory_and_nothing_made_up_for_it_is_mifa(weights, buffer_size):
@@ -46,10 +37,6 @@ def test_with_all_of_the_memory_and_nothing_made_up_for_it_is_mifa(weights, buff
     assert not np.allclose(
         models(fedstale(alpha=1, beta=1, buffer_size=buffer_size, weights=weights)), expected, atol=0.01
     )
-
-
-def test_with_all_of_the_memory_and_by_how_often_clients_take_part_it_is_ca2fl():
-    np.testing.assert_allclose(models(fedstale(alpha=1, beta=1)), models(Ca2fl(eta=0.7, buffer_size=M)), rtol=1e-9)
 
 
 def rounds(beta, p, weights, deltas):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from tiers import slow
+from toy import write_noisy_classes
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
@@ -21,11 +22,7 @@ WORDS = [
 
 @pytest.fixture(autouse=True)
 def data(own_folder):
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, CLASSES, 300)
-    x = (rng.normal(size=(CLASSES, FEATURES))[y] + rng.normal(size=(300, FEATURES))).astype(np.float32)
-    np.savez("toy.npz", x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
-    return x[240:], y[240:]
+    return write_noisy_classes("toy.npz", CLASSES, FEATURES)
 
 
 def built(*words):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from replay import Replay
 from tiers import slow
+from toy import write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -33,12 +34,8 @@ ALGORITHMS = {
 
 
 @pytest.fixture(autouse=True)
-def data(own_folder, tmp_path):
-    """Three noisy classes in four dimensions, 240 training samples."""
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, 3, 300)
-    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(300, 4))).astype(np.float32)
-    np.savez("toy.npz", x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+def data(own_folder):
+    write_noisy_classes()
 
 
 def plain(algorithm, *words):

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from replay import Replay
+from toy import write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.tracking.metrics import read_metrics
@@ -22,11 +23,7 @@ LOSSY = ["availability=suspension", "availability.probability=0.4", "schedule=ra
 
 @pytest.fixture(autouse=True)
 def data(own_folder):
-    """Three noisy classes in four dimensions, 240 training samples."""
-    rng = np.random.default_rng(3)
-    y = rng.integers(0, 3, 300)
-    x = (rng.normal(size=(3, 4))[y] + rng.normal(size=(300, 4))).astype(np.float32)
-    np.savez("toy.npz", x_train=x[:240], y_train=y[:240], x_test=x[240:], y_test=y[240:])
+    write_noisy_classes()
 
 
 def measured(*words):
