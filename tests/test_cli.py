@@ -16,7 +16,7 @@ from tiers import slow
 
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.files import cache_folder
-from asyncfl_bench.tracking.wandb_account import configured_mode
+from asyncfl_bench.tracking.trackers_wandb import configured_mode
 
 AFL_RUN = ("-m", "asyncfl_bench.cli")
 

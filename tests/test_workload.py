@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asyncfl_bench import run
-from asyncfl_bench.clients.batches import Batches
+from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams

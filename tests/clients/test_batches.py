@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from asyncfl_bench.clients.batches import Batches
+from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.types import Work
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from asyncfl_bench import run
-from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
+from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import Stopped

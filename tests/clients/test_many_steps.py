@@ -6,10 +6,10 @@ import torch
 
 from asyncfl_bench.clients import batched
 from asyncfl_bench.clients.batched import BatchedComputer
-from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 from asyncfl_bench.clients.queue import WorkQueue
+from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.clients.versions import ClientSums, ClientVariates
 from asyncfl_bench.data.base import Data
 from asyncfl_bench.models.flat import FlatModel

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 from asyncfl_bench.clients import samples as samples_module
-from asyncfl_bench.clients.batches import Batches
-from asyncfl_bench.clients.samples import Samples
+from asyncfl_bench.clients.samples import Batches, Samples
 from asyncfl_bench.data.base import Data
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.flat import FlatModel

@@ -13,8 +13,7 @@ from asyncfl_bench import Observer, run
 from asyncfl_bench import algorithms as rules
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import ServerRule
-from asyncfl_bench.config.classes import part_class
-from asyncfl_bench.config.member_checks import check_members
+from asyncfl_bench.config.classes import check_members, part_class
 from asyncfl_bench.errors import ConfigError, InputError
 
 HEAD = """from asyncfl_bench import Observer
@@ -66,7 +65,7 @@ def test_no_rule_of_the_package_would_be_refused_if_it_were_a_users(monkeypatch)
     base = ("base", "split", "rounds", "stateful", "types", "ranges")
     monkeypatch.setattr("asyncfl_bench.errors._OURS", ())
     monkeypatch.setattr(
-        "asyncfl_bench.config.member_checks.is_built_in", lambda cls: cls.__module__.rpartition(".")[2] in base
+        "asyncfl_bench.config.classes.is_built_in", lambda cls: cls.__module__.rpartition(".")[2] in base
     )
     modules = [importlib.import_module(f"{rules.__name__}.{one.name}") for one in pkgutil.iter_modules(rules.__path__)]
     classes = [cls for module in modules for cls in vars(module).values() if inspect.isclass(cls)]

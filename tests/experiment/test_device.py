@@ -10,9 +10,9 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.experiment import build, device, machine
+from asyncfl_bench.experiment import build, components, machine
 from asyncfl_bench.experiment.checkpoint import stored_device
-from asyncfl_bench.experiment.device import GPU_FLOP, Device, choose_device
+from asyncfl_bench.experiment.components import GPU_FLOP, Device, choose_device
 from asyncfl_bench.models.footprint import footprint
 
 IMAGE, DIGIT = (3, 32, 32), (1, 28, 28)
@@ -86,7 +86,7 @@ def test_a_run_names_its_device_and_resumes_there_or_says_why_not(gpu, monkeypat
     first = run(["scale=smoke", "model=softmax", "algorithm=asgd", "budget.server_iterations=2", "threads=1"])
     assert "; cpu, 1 thread (0.000 GFLOP a mini-batch; a GPU from 1), " in capsys.readouterr().err
     assert json.loads((first.directory / "summary.json").read_text())["device_reason"].startswith("0.000 GFLOP")
-    monkeypatch.setattr(device, "GPU_FLOP", 0)  # a fresh run is on the GPU
+    monkeypatch.setattr(components, "GPU_FLOP", 0)  # a fresh run is on the GPU
     again = compose([f"resume={first.directory}", "budget.server_iterations=3"])
     began = stored_device(again)
     assert choose_device(again.root, began, never) == Device("cpu", "where it began")

@@ -12,7 +12,7 @@ from asyncfl_bench.config.settings import DEFAULT_STEPS
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import build, machine
 from asyncfl_bench.experiment.evaluate import Evaluations
-from asyncfl_bench.reports.own_runs import own_page
+from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.tracking.runs import load_runs
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false"]

@@ -13,7 +13,7 @@ from asyncfl_bench import run
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.data.datasets import KNOWN
 from asyncfl_bench.errors import BenchError, ConfigError
-from asyncfl_bench.experiment import finished_result, refuse_other_data, same_data
+from asyncfl_bench.experiment import finished_result, refuse_other_data
 from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
 
 QUICK = ["algorithm=asgd", "algorithm.eta=0.1", "n_clients=3", "client.batch_size=2", "progress=false", "data_dir=d"]
@@ -143,7 +143,7 @@ def test_a_run_of_an_earlier_version_is_compared_by_the_digest_of_its_samples(da
     for other in Path("d").glob("*"):
         other.unlink()
     with monkeypatch.context() as without:
-        without.setattr(same_data, "load_and_draw", None)
+        without.setattr("asyncfl_bench.experiment.result.load_and_draw", None)
         refuse_other_data([(settings, result)])
     if dataset == "cifar10 unlabelled":
         path.write_bytes(before)  # the other file is missing still: what cannot be compared counts

@@ -40,8 +40,7 @@ from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.files import to_yaml
 from asyncfl_bench.live import replies
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
-from asyncfl_bench.live.clock import GRAIN, Clock
-from asyncfl_bench.live.record import RecordFile
+from asyncfl_bench.live.record import GRAIN, Clock, RecordFile
 from asyncfl_bench.live.replies import ClientReply, Inbox
 from asyncfl_bench.live.server import LiveQueue, LiveTimeline
 from asyncfl_bench.live.uploads import StoredUploads, UploadFile

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from asyncfl_bench.clients.batches import Batches
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
+from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.clients.versions import Blocks
 from asyncfl_bench.data.base import Data
 from asyncfl_bench.models.flat import FlatModel

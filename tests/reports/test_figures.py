@@ -10,16 +10,8 @@ import pytest
 
 from asyncfl_bench.analysis import names
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.blocks.figures import (
-    Forest,
-    HeatMap,
-    Line,
-    Panel,
-    forest_panels,
-    heat_maps,
-    label_maps,
-    line_panels,
-)
+from asyncfl_bench.reports.blocks.clients import label_maps
+from asyncfl_bench.reports.blocks.figures import Forest, HeatMap, Line, Panel, forest_panels, heat_maps, line_panels
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
 from asyncfl_bench.reports.pages.write import Picture, Table, draw_picture, latex_table, markdown_table, write_parts

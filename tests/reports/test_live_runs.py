@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
+from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.reports.blocks import RealClients
-from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.tracking.runs import load_runs
 
 RECORD = """client,cycle,duration,arrived,left,time,why

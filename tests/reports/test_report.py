@@ -18,9 +18,9 @@ from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis.names import rule_classes
 from asyncfl_bench.reports import assembly, blocks
+from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
-from asyncfl_bench.reports.own_runs import own_page
 from asyncfl_bench.reports.pages.spec import Measure
 from asyncfl_bench.reports.pages.write import Picture, Table, flatten_parts
 from asyncfl_bench.tracking.runs import load_runs

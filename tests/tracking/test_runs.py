@@ -15,7 +15,7 @@ from reports.runs_by_hand import config_of, write_run
 import asyncfl_bench
 from asyncfl_bench.analysis.names import distinguishing_keys
 from asyncfl_bench.config.settings import RESULTS_VERSION
-from asyncfl_bench.reports.own_runs import own_page
+from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.tracking.records import identity_of
 from asyncfl_bench.tracking.runs import flatten, load_points, load_runs, setting_text
 

@@ -26,8 +26,7 @@ from asyncfl_bench.tracking import trackers_wandb
 from asyncfl_bench.tracking.rundir import RunDirectory
 from asyncfl_bench.tracking.trackers import RunFacts, Tracker, Trackers
 from asyncfl_bench.tracking.trackers_files import CsvTracker, TensorboardTracker
-from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig
-from asyncfl_bench.tracking.wandb_account import configured_mode
+from asyncfl_bench.tracking.trackers_wandb import WandbTracker, WandbTrackerConfig, configured_mode
 
 CONF = Path(__file__).parents[2] / "conf" / "tracking"
 

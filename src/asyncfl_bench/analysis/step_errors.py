@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from ..diagnostics import drift
-from ..diagnostics.correlation import LAGS
+from ..diagnostics.mse import LAGS, merge_bins
 from ..errors import BenchError
 
 # column of the table: metric
@@ -30,7 +29,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2;
                           all means of such a run are over the points after the stop
     a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
-    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half (drift.py)
+    drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
     correlation_k         of A_t with A_{t+k}
     Raises BenchError when no run was measured.
     """
@@ -82,7 +81,7 @@ def drift_by_staleness(runs: pd.DataFrame) -> pd.DataFrame:
     The index is the whole part of the staleness's binary logarithm.
     """
     texts = runs.get("summary.diagnosed.drift.bins", pd.Series(dtype=object)).dropna()
-    bins = drift.merge_bins([one for text in texts for one in json.loads(text)])
+    bins = merge_bins([one for text in texts for one in json.loads(text)])
     means = pd.DataFrame.from_dict(bins, orient="index", columns=["uploads", "staleness", "drift"])
     return means[means["uploads"] >= _MIN_UPLOADS]
 

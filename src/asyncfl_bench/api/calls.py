@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
-from ..config.member_checks import check_members
+from ..config.classes import check_members
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
 from ..multirun.axes import asks_for_multirun
-from .arguments import Overrides, list_overrides
-from .objects import Objects
+from .objects import Objects, Overrides, list_overrides
 
 if TYPE_CHECKING:
     from ..experiment import RunResult

@@ -1,17 +1,37 @@
-"""A user's own data and network in the place of a chosen one: what becomes of the objects before a run knows them."""
+"""Python values and objects in the place of words and of a chosen data set or network, before a run knows them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config.overrides import parse_override
+from ..config.interpolations import expand_overrides
+from ..config.overrides import MOST_RUNS, flat_items, parse_override, type_value
 from ..errors import ConfigError
-from .arguments import Overrides
 
+Overrides = Iterable[str] | Mapping[str, Any]
 _OWN = ("dataset", "model")
+
+
+def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: bool = False) -> list[str]:
+    """Return ``["seed=3"]`` for ``["seed=3"]``, ``{"seed": 3}`` or both. axes: a list gives the values of an axis."""
+    if isinstance(overrides, str):
+        raise ConfigError("overrides", overrides, "must be a list of texts, for example ['algorithm=ace']")
+    given = [overrides, settings] if isinstance(overrides, Mapping) else [settings]
+    words = [] if isinstance(overrides, Mapping) else list(overrides)
+    for key, value in (pair for mapping in given for pair in flat_items(mapping)):
+        if axes and isinstance(value, (list, tuple, range)):
+            if len(value) > MOST_RUNS:
+                shown = value if isinstance(value, range) else f"{len(value)} values"
+                raise ConfigError(key, shown, f"must be at most {MOST_RUNS} values, each of which is a run")
+            words.append(f"{key}={','.join(type_value(key, one) for one in value)}")
+        elif axes and isinstance(value, str):
+            words.append(f"{key}={value}")  # algorithm="ace,asgd" is an axis too
+        else:
+            words.append(f"{key}={type_value(key, value)}")
+    return expand_overrides(words)
 
 
 @dataclass

@@ -42,7 +42,7 @@ def repeat_run(arguments: list[str]) -> int:
     if len(names) != 2 or any(word.startswith("-") for word in (*names, *overrides)):
         example = f"afl-run {flag} results/ace/archive 5b1a564a data_dir=DIR"
         raise ConfigError(flag, " ".join(names), f"must name an archive and the identity of a run: {example}")
-    from ..experiment.repeat import compare_repetition, find_archived_run, settings_to_repeat
+    from ..experiment.replay import compare_repetition, find_archived_run, settings_to_repeat
 
     archive, identity = names
     record = find_archived_run(archive, identity)

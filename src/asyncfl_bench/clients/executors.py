@@ -15,10 +15,9 @@ import numpy as np
 
 from ..randomness import Streams
 from ..types import Work
-from .batches import Batches
 from .local import LocalTraining
 from .queue import ComputedUpload
-from .samples import Samples
+from .samples import Batches, Samples
 from .versions import Blocks
 
 if TYPE_CHECKING:

@@ -101,7 +101,7 @@ class _Result:
 
 
 class WorkQueue:
-    """The executor of a run (simulation.executor.Executor): work that is never delivered costs at most its computing.
+    """The executor of a run (simulation.dispatches.Executor): work that is never delivered costs at most its computing.
 
     computer    how work is computed
     memories    None, or what each client keeps from one upload to the next

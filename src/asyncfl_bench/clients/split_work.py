@@ -49,7 +49,7 @@ class _Later:
 
 
 class SplitExecutor:
-    """The executor of runs that cut the model (simulation.executor.StagedExecutor).
+    """The executor of runs that cut the model (simulation.dispatches.StagedExecutor).
 
     A stage is a step with the server's answer to the last message, then the forward pass of the next mini-batch. All
     it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it

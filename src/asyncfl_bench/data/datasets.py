@@ -176,7 +176,7 @@ class TorchvisionImages(DataSet):
         remedies, folder, download = ways_out(name, paths), data_dir / known.folder, self.config.download
         if not (download or folder.exists()):
             raise MissingData(f"{known.label} is missing. {remedies}")
-        from .originals import read_originals  # here only: a machine with the file needs no torchvision
+        from .vision import read_originals  # here only: a machine with the file needs no torchvision
 
         given = (known.label, folder, data_dir, download, remedies)
         return build_cached(paths[0], lambda: read_originals(*given), remedies)

@@ -11,7 +11,7 @@ from ..simulation.observer import Observer
 from ..stateful import Stateful
 
 if TYPE_CHECKING:
-    from ..simulation.counters import Counters
+    from ..simulation.budget import Counters
     from ..tracking.rundir import RunDirectory
     from ..types import Message, Reply
 

@@ -6,6 +6,7 @@ gradient g_i was computed (0 before its first), G_i the gradient of F_i over all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,9 +17,7 @@ from ..errors import BenchError, ConfigError, check, format_value
 from ..ranges import at_least
 from ..stateful import Stateful
 from ..types import Upload, Work
-from . import drift
 from .base import Diagnostics, DiagnosticsConfig
-from .correlation import LAGS, NoiseMemory
 
 if TYPE_CHECKING:
     import torch
@@ -35,6 +34,7 @@ ARRIVAL_TYPES = {
     "drift": np.float64,  # |w_t - w^{v_i}|^2
     "noise": np.float64,  # |g_i - G_i(v_i)|^2
 }
+LAGS = (1, 10, 25, 50)  # server iterations
 
 
 @dataclass
@@ -256,7 +256,7 @@ class Mse(Diagnostics):
         if self._table is None:
             return {}
         table = self._table.columns()
-        return {"drift": drift.summarize_drift(table["iteration"], table["staleness"], table["drift"])}
+        return {"drift": summarize_drift(table["iteration"], table["staleness"], table["drift"])}
 
     def parts(self) -> dict[str, Stateful]:
         table = {} if self._table is None else {"table": self._table}
@@ -271,3 +271,74 @@ def _squared_norm(vector_d: torch.Tensor) -> float:
     """Return the squared Euclidean norm in double precision."""
     is_double = vector_d.element_size() == 8
     return float(vector_d @ vector_d) if is_double else float(vector_d.double().square_().sum())
+
+
+def summarize_drift(iteration_u: np.ndarray, staleness_u: np.ndarray, drift_u: np.ndarray) -> dict:
+    """Return the mean staleness, the slope and the bins of the u uploads in the second half of the iterations.
+
+    In the first half the way from the initial model hides what noise and skew add to the drift |w_t - w_v|^2.
+
+    staleness_mean  mean staleness [server iterations]; None without uploads
+    slope           least squares: growth of the drift an iteration of staleness; None without two kinds of staleness
+    bins            [b, uploads, mean staleness, mean drift] of uploads whose staleness is 2^b to 2^(b+1) - 1
+    """
+    late_u = iteration_u >= iteration_u.max(initial=0) / 2
+    staleness_u, drift_u = staleness_u[late_u].astype(float), drift_u[late_u]
+    if not len(staleness_u):
+        return {"staleness_mean": None, "slope": None, "bins": []}
+    off_u = staleness_u - staleness_u.mean()
+    spread = float(off_u @ off_u)
+    stale_s, drift_s = staleness_u[staleness_u > 0], drift_u[staleness_u > 0]
+    bin_s = np.floor(np.log2(stale_s)).astype(int)
+    bins = [(int(b), bin_s == b) for b in np.unique(bin_s)]
+    return {
+        "staleness_mean": float(staleness_u.mean()),
+        "slope": float(off_u @ drift_u) / spread if spread else None,
+        "bins": [[b, int(own.sum()), float(stale_s[own].mean()), float(drift_s[own].mean())] for b, own in bins],
+    }
+
+
+def merge_bins(bins: list[list]) -> dict[int, tuple[int, float, float]]:
+    """Merge the bins of several runs: b -> (uploads, mean staleness, mean drift), in order."""
+    found = {}
+    for b in sorted({int(of[0]) for of in bins}):
+        uploads, staleness, drift = np.array([of[1:] for of in bins if of[0] == b], dtype=float).T
+        found[b] = (int(uploads.sum()), *(math.fsum(uploads * x) / uploads.sum() for x in (staleness, drift)))
+    return found
+
+
+class NoiseMemory(Stateful):
+    """Correlation of a step's noise A_t with A_{t+k}, over pairs whose first step is an anchor.
+
+        sum <A_t, A_{t+k}> / sqrt(sum |A_t|^2 * sum |A_{t+k}|^2)
+
+    0 where each step draws afresh (Lemma a.6 of arXiv:2511.19066 assumes it), (1 - 1/n)^k for ACE with one arrival per
+    step, whose cached samples return until they are replaced.
+    Memory: d floats for every anchor less than 50 iterations old.
+    """
+
+    state_names = ("_anchors", "_sums")
+
+    def __init__(self, device: torch.device | None = None):
+        """device: of the vectors that a state brings."""
+        self.state_device = device
+        self._anchors: list[tuple[int, torch.Tensor]] = []
+        self._sums = {lag: [0.0, 0.0, 0.0] for lag in LAGS}
+
+    def add_step(self, t: int, noise_d: torch.Tensor, anchor: bool) -> None:
+        """Add A_t of each step in turn; ``anchor`` keeps a copy that later steps are compared with."""
+        for start, kept_d in self._anchors:
+            if (sums := self._sums.get(t - start)) is not None:
+                for place, (one_d, other_d) in enumerate(((kept_d, noise_d), (kept_d, kept_d), (noise_d, noise_d))):
+                    sums[place] += float(one_d @ other_d)
+        self._anchors = [(start, kept_d) for start, kept_d in self._anchors if t - start < LAGS[-1]]
+        if anchor:
+            self._anchors.append((t, noise_d.clone()))
+
+    def metrics(self) -> dict[str, float]:
+        """Over all pairs since the start of the run."""
+        return {
+            f"mse/noise_correlation_{lag}": product / (one * other) ** 0.5
+            for lag, (product, one, other) in self._sums.items()
+            if one > 0 and other > 0
+        }

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..algorithms.common.split import SplitRule
 from ..ranges import at_least
-from ..simulation.counters import Counters
+from ..simulation.budget import Counters
 from ..types import Upload
 from .base import Diagnostics, DiagnosticsConfig
 

@@ -13,7 +13,7 @@ from ..types import Recorder
 if TYPE_CHECKING:
     import torch
 
-    from ..simulation.counters import Counters
+    from ..simulation.budget import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trace import Trace
 

@@ -4,8 +4,7 @@ Importing this loads neither torch nor data; ``execute`` does, once it has somet
 """
 
 from .execute import execute
-from .result import RunResult, finished_result
-from .same_data import refuse_other_data
+from .result import RunResult, finished_result, refuse_other_data
 from .stopping import SCHEDULER_SIGNALS
 
 __all__ = ["SCHEDULER_SIGNALS", "RunResult", "execute", "finished_result", "refuse_other_data"]

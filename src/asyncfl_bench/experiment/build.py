@@ -14,12 +14,11 @@ import torch
 
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.common.split import SplitRule
-from ..clients.batches import Batches
 from ..clients.choosing import executor_class, graphed_network, make_computer, native_network
 from ..clients.executors import SequentialComputer
 from ..clients.local import LocalTraining
 from ..clients.queue import Computer, WorkQueue
-from ..clients.samples import Samples
+from ..clients.samples import Batches, Samples
 from ..clients.split_work import SplitExecutor
 from ..clients.versions import ClientVectors, build_memories
 from ..config import Settings
@@ -36,20 +35,18 @@ from ..live.server import LiveServer
 from ..live.uploads import RecordedConfig, StoredUploads
 from ..models.layers import Size
 from ..randomness import Streams
+from ..simulation.dispatches import Executor
 from ..simulation.engine import Simulation
-from ..simulation.executor import Executor
 from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
 from ..storage import Storage
 from . import machine, memory
 from .checkpoint import stored_device
-from .components import Components, Foundation
-from .device import choose_device
+from .components import Components, Foundation, build_cut, build_run_task, choose_device, largest_batch, move_task
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
-from .same_data import data_files
+from .result import data_files
 from .state_check import add_probe
 from .stopping import Stop
-from .tasks import build_cut, build_run_task, largest_batch, move_task
 
 if TYPE_CHECKING:
     from ..diagnostics.base import Diagnostics

@@ -11,12 +11,11 @@ from ..config import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
 from ..files import atomic_write, read_tensors, remove_leftovers, say
-from ..simulation.counters import Counters
+from ..simulation.budget import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
 from ..tracking.rundir import CHECKPOINT_NAME, RunDirectory
-from .result import say_changed_code
-from .same_data import FILES
+from .result import FILES, say_changed_code
 
 if TYPE_CHECKING:
     from .components import Components

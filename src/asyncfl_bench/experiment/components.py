@@ -1,15 +1,25 @@
-"""The parts of one run, which ``build.py`` creates: their state, its size, and a line about them."""
+"""The parts of one run, which ``build.py`` wires: its task, its device and why it is this one, their size."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from ..algorithms.base import ServerRule, equip
-from ..clients.batches import Batches
-from ..config.settings import DEFAULT_STEPS
-from ..errors import list_some
+from ..algorithms.common.split import SplitConfig
+from ..clients.samples import Batches
+from ..config import Settings
+from ..config.settings import DEFAULT_STEPS, RootConfig
+from ..data.base import PrivateConfig
+from ..errors import BenchError, ConfigError, first_line, list_some, naming_group
+from ..files import say
+from ..models.parts import Cut
+from ..models.task import Task, build_task
+from ..randomness import Streams
 from ..storage import Storage, bytes_of
+from . import machine
+from .preflight import refuse_empty_clients
 
 if TYPE_CHECKING:
     import torch
@@ -17,19 +27,17 @@ if TYPE_CHECKING:
     from ..clients.local import LocalTraining
     from ..clients.queue import WorkQueue
     from ..clients.split_work import SplitExecutor
-    from ..config import Settings
     from ..diagnostics.base import Diagnostics
     from ..kernels.graphed import Graphs
     from ..kernels.native import NativeNetwork
     from ..live.server import LiveServer
-    from ..models.parts import Cut
-    from ..models.task import Task
-    from ..randomness import Streams
     from ..simulation.engine import Simulation
     from ..simulation.observer import Observer
     from . import memory
-    from .device import Device
     from .stopping import Stop
+
+GPU_FLOP = 1e9  # of a mini-batch step; from here on a GPU is worth its launches (docs/explanation/performance.md)
+CPU_EXECUTORS = ("native", "threads", "ray")
 
 
 @dataclass
@@ -141,3 +149,99 @@ class Components(Foundation):
         split = f" (the {own} of the data are left out by heterogeneity={chosen})" if own else ""
         samples = f"{facts['train_samples']} samples of {facts['classes']} classes{without}"
         return f"{samples}, {self.settings.root.n_clients} clients{split}"
+
+
+@dataclass(frozen=True)
+class Device:
+    """Name for torch, and the reason for the choice."""
+
+    name: str
+    reason: str
+
+
+def choose_device(root: RootConfig, began: str | None, count_flop: Callable[[], float]) -> Device:
+    """Return the device of a run. A run that resumes stays where it began, or one line says why it cannot.
+
+    began       the device in the checkpoint that the run resumes from; None without one
+    count_flop  counts the arithmetic of a mini-batch step, if the choice depends on it
+    Raises ConfigError for a device that does not exist.
+    """
+    chosen = _choose(root, began, count_flop)
+    if began is not None and began.partition(":")[0] != chosen.name.partition(":")[0]:
+        say(f"this run began on {began} and resumes on {chosen.name}, with other last digits: {chosen.reason}")
+    return chosen
+
+
+def _choose(root: RootConfig, began: str | None, count_flop: Callable[[], float]) -> Device:
+    if root.device != "auto":
+        return Device(machine.select_device(root.device), f"device={root.device}")
+    if machine.known_device("auto") == "cpu" or (gpu := machine.select_device("auto")) == "cpu":
+        return Device("cpu", "no usable GPU")
+    if began is not None:
+        try:
+            return Device(machine.select_device(began), "where it began")
+        except ConfigError:  # another number of GPUs
+            return Device(gpu, f"no {began} here")
+    for name, (value, _) in machine.NEEDS_GPU.items():
+        if getattr(root, name) == value:
+            return Device(gpu, f"{name}={value}")
+    if root.executor in CPU_EXECUTORS:
+        return Device("cpu", f"executor={root.executor}")
+    flop = count_flop()
+    reason = f"{flop / 1e9:.3f} GFLOP a mini-batch; a GPU from {GPU_FLOP / 1e9:g}"
+    return Device(gpu if flop >= GPU_FLOP else "cpu", reason)
+
+
+def build_run_task(settings: Settings, streams: Streams, clients: Sequence[int] | None) -> Task:
+    """Build the task, on the CPU. clients: see ``build.build_run``. Raises ConfigError or BenchError."""
+    parts = settings.parts
+    dataset = parts["dataset"].build()
+    if isinstance(parts["dataset"].config, PrivateConfig) and (
+        clients is not None or not parts["live"].config.computes
+    ):
+        dataset = dataset.with_clients(clients or (), parts["live"].config.counts_file)
+    try:
+        return build_task(
+            dataset,
+            parts["heterogeneity"].build(),
+            parts["model"].build(),
+            n_clients=settings.root.n_clients,
+            data_dir=settings.data_dir,
+            streams=streams,
+            device="cpu",
+            augment=parts["client"].config.augment,
+            validation_share=settings.evaluation.validation_share,
+            unlabelled=parts["unlabelled"].build(),
+        )
+    except (MemoryError, RuntimeError) as error:  # torch raises RuntimeError when memory cannot be had
+        raise BenchError(f"the data set and the model could not be built: {first_line(error)[:200]}") from error
+
+
+def move_task(task: Task, device: str) -> None:
+    """Move the data and the model. Raises BenchError if they do not fit."""
+    try:
+        task.to(device)
+    except RuntimeError as error:
+        raise BenchError(f"the data set and the model do not fit on {device}: {first_line(error)[:200]}") from error
+
+
+def build_cut(settings: Settings, task: Task) -> Cut | None:
+    """Split the model into two parts for rules that need it; None for other rules.
+
+    Raises ConfigError for clients without samples, and for a cut that is too wide for the rule.
+    """
+    if not settings.needs.cuts:
+        return None
+    refuse_empty_clients(settings.choices["algorithm"], task.clients)
+    cut = Cut(task.flat, settings.parts["model"].config.cut, task.shape, task.classes)
+    config = settings.parts["algorithm"].config
+    if isinstance(config, SplitConfig):
+        with naming_group("algorithm"):
+            config.describe_cut_cost(cut.footprint.activation, task.classes)
+    return cut
+
+
+def largest_batch(settings: Settings, task: Task) -> int:
+    """Return the number of samples of the largest mini-batch."""
+    size, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
+    return most if size == "all" else min(size, most)

@@ -15,7 +15,7 @@ from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
 from .evaluate import Evaluations, Stopwatch
-from .same_data import FILES
+from .result import FILES
 
 if TYPE_CHECKING:
     from ..tracking.rundir import RunDirectory

@@ -27,7 +27,7 @@ from ..tracking.rundir import CLIENTS_NAME
 
 if TYPE_CHECKING:
     from ..algorithms.base import ServerRule
-    from ..simulation.counters import Counters
+    from ..simulation.budget import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
     from .components import Components

@@ -24,8 +24,7 @@ from ..files import is_locked, open_own, read_json, read_yaml, write_text
 from ..tracking.progress_bar import announcing_wait
 from . import machine
 from .preflight import Preflight
-from .result import RunResult, finished_result
-from .same_data import refuse_other_data
+from .result import RunResult, finished_result, refuse_other_data
 from .stopping import recording_signals
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from ..simulation.recorded import ArrivalRecord, LateLosses
 from ..stateful import Stateful
 from ..tracking.rundir import UPLOADS_NAME
 from ..types import Work
-from .clock import GRAIN, Clock
-from .record import RecordFile
+from .record import GRAIN, Clock, RecordFile
 from .replies import Inbox, Transport
 from .uploads import UploadFile, UploadSource
 

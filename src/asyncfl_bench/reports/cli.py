@@ -129,7 +129,7 @@ def _output_folder(given: argparse.Namespace, free: bool) -> Path:
 def _write_free_page(given: argparse.Namespace) -> int:
     """Write the page of any runs and print its table. Returns the exit code."""
     from ..analysis.decisions import decision_of
-    from .own_runs import own_page  # these bring pandas and matplotlib: not for --help
+    from .assembly import own_page  # these bring pandas and matplotlib: not for --help
     from .pages.write import Table, markdown_table
 
     if given.profile or given.beside or given.scale or given.length:

@@ -1,17 +1,21 @@
-"""Work as it is given out: its numbers, how much of it there is, and when it ends."""
+"""Pieces of work as the engine has them: dispatched, computed by an executor, and received by the server."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from ..errors import wrong_answer
 from ..stateful import Stateful
-from ..types import Work, Workload
-from .counters import Counters
+from ..types import Delivery, Message, Reply, Upload, Work, Workload
+from .budget import Counters
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Dispatches(Stateful):
@@ -82,3 +86,56 @@ class Dispatches(Stateful):
     def _next_number(self) -> int:
         self.made += 1
         return self.made - 1
+
+
+def build_upload(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Upload:
+    """At the end of a task. samples: that the client holds; counters: as they are when it arrives."""
+    assert delivery.vector_d is not None
+    return Upload(
+        **_facts(work, samples, counters),
+        vector_d=delivery.vector_d,
+        local_steps=work.local_steps,
+        loss=delivery.loss,
+        base_d=delivery.base_d,
+        outputs_uc=delivery.outputs_uc,
+        along_d=delivery.along_d,
+    )
+
+
+def build_message(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Message:
+    """At the end of a stage that is not the task's last."""
+    assert delivery.activations is not None and delivery.labels is not None
+    facts = _facts(work, samples, counters)
+    return Message(**facts, stage=work.stage, activations=delivery.activations, labels=delivery.labels)
+
+
+def _facts(work: Work, samples: int, counters: Counters) -> dict[str, Any]:
+    """Of both."""
+    return {
+        "client": work.client,
+        "base_iteration": work.iteration,
+        "staleness": counters.iteration - work.iteration,
+        "samples": samples,
+        "k": work.k,
+        "delay": counters.virtual_time - work.start,
+    }
+
+
+class Executor(Protocol):
+    """Computes work. The engine passes on every dispatch whose upload will arrive. Later it asks once for the result,
+    or discards the work if its client left in the meantime."""
+
+    def dispatch(self, work: Work, model_d: torch.Tensor) -> None: ...
+
+    def deliver(self, work: Work) -> Delivery: ...
+
+    def discard(self, work: Work) -> None: ...
+
+
+class StagedExecutor(Executor, Protocol):
+    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the
+    content of its message, or at the end of the last stage the upload."""
+
+    def start_next_stage(self, work: Work, reply: Reply) -> None:
+        """Begin the next stage of a task, with the reply to its last message."""
+        ...

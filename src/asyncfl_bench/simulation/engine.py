@@ -15,11 +15,8 @@ from ..errors import BenchError, wrong_answer
 from ..randomness import Streams
 from ..stateful import Stateful
 from ..types import ClientTable, Delivery, Footprint, Recorder, Reply, Work, Workload
-from . import received
-from .budget import BudgetConfig
-from .counters import Counters
-from .dispatches import Dispatches
-from .executor import Executor, StagedExecutor
+from .budget import BudgetConfig, Counters
+from .dispatches import Dispatches, Executor, StagedExecutor, build_message, build_upload
 from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
@@ -237,7 +234,7 @@ class Simulation(Stateful):
     def _receive(self, work: Work, delivery: Delivery, ends: tuple[str, ...]) -> None:
         """Give an upload to the rule, then ask for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
-        upload = received.upload(work, delivery, self._samples_n[work.client], counters)
+        upload = build_upload(work, delivery, self._samples_n[work.client], counters)
         changed = self._check_answer("receive", self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
@@ -262,7 +259,7 @@ class Simulation(Stateful):
     def _receive_message(self, work: Work, delivery: Delivery) -> None:
         """Give a message to the rule; each client that the rule answers starts its next stage."""
         counters, time = self.counters, self.counters.virtual_time
-        message = received.message(work, delivery, self._samples_n[work.client], counters)
+        message = build_message(work, delivery, self._samples_n[work.client], counters)
         # may raise Stopped: the rule then gets the same message again
         stepped = self._check_answer("receive_message", self.rule.receive_message(message))
         self._timeline.end_first()

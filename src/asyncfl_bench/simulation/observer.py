@@ -7,7 +7,7 @@ from typing import Any
 
 from ..stateful import Stateful
 from ..types import Message, Reply, Upload, Work
-from .counters import Counters
+from .budget import Counters
 
 
 class Observer(Stateful):

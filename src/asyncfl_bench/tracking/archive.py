@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
-import json
 import os
 from collections.abc import Callable, Container, Iterable
 from pathlib import Path
@@ -22,32 +21,25 @@ from typing import Any
 import numpy as np
 
 from ..config.places import checkout_directory
-from ..errors import BenchError, InputError, first_line
-from ..files import atomic_write, check_unpacked_size, expand_home, open_regular, parse_json, say
+from ..errors import BenchError, InputError
+from ..files import atomic_write, expand_home, parse_json, say
 from .columns import (
     CLIENT,
-    DIGESTS,
     FAMILIES,
     POINT,
+    SUPERSEDED,
+    NotAnArchive,
     build_table,
-    check_columns,
-    column_digest,
+    read_table,
     split_lists,
     write_table,
 )
 from .records import MEASURED, Record, check_record, find_runs, read_directory, stamp_or_none
 
-_KEY, _VERSION = b"asyncfl_bench.archive", b"2"
 RESULTS = "results"  # default folder of pages and archives
 NAME = "archive"  # of a paper, in its folder
 _SINGLE = "runs.parquet"  # the archive of a paper before it was a folder
-_SUPERSEDED = "superseded.txt"
-_LARGEST_LIST = 2**24  # bytes of superseded.txt
 _ASIDE = (CLIENT, *(POINT + family for family in FAMILIES))  # columns that no check of a run reads
-
-
-class NotAnArchive(InputError):
-    """The parquet file is not an archive of runs."""
 
 
 def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
@@ -114,7 +106,7 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
     target = Path(target)
     with FileLock(target.with_name(f".{target.name}.lock")):
         changed = {
-            file: [change(record) for record in _unpack_records(_read_table(file), file)]
+            file: [change(record) for record in _unpack_records(read_table(file), file)]
             for file in archive_files(target)
         }
         records = [record for batch in changed.values() for record in batch]
@@ -126,7 +118,7 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
             elif _add_batch(target, batch) != file:
                 file.unlink()
         if target.is_dir():
-            (target / _SUPERSEDED).unlink(missing_ok=True)
+            (target / SUPERSEDED).unlink(missing_ok=True)
     return len(records)
 
 
@@ -211,7 +203,7 @@ def measured_run(path: Path, identity: str, code: str | None = None) -> Record |
 
 def archived_summaries(path: Path) -> list[tuple[str, str]]:
     """Return (summary, config) of every run of an archive, as JSON. Raises BenchError when the file cannot be read."""
-    columns = _read_table(path, {"summary", "config"}.__contains__)
+    columns = read_table(path, {"summary", "config"}.__contains__)
     return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
 
@@ -246,7 +238,7 @@ def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> li
 @functools.lru_cache(maxsize=8)
 def _read_checked_columns(path: Path, stamp: tuple[int, ...]) -> tuple[Any, dict[str, list[int]]]:
     """Return the columns of an archive that ``check_record`` reads, and the rows of each identity."""
-    table = _read_table(path, lambda name: not name.startswith(_ASIDE))
+    table = read_table(path, lambda name: not name.startswith(_ASIDE))
     rows: dict[str, list[int]] = {}
     for row, identity in enumerate(table["identity"].to_pylist()):
         rows.setdefault(identity, []).append(row)
@@ -256,7 +248,7 @@ def _read_checked_columns(path: Path, stamp: tuple[int, ...]) -> tuple[Any, dict
 @functools.lru_cache(maxsize=32)
 def _read_checked_records(path: Path, stamp: tuple[int, ...]) -> list[Record]:
     """Return all runs of an archive, each checked."""
-    return [check_record(record) for record in _unpack_records(_read_table(path), path)]
+    return [check_record(record) for record in _unpack_records(read_table(path), path)]
 
 
 def _parse_mapping(text: str | None) -> dict[str, Any]:
@@ -315,7 +307,7 @@ def _finished_identities(path: Path) -> tuple[str, ...]:
 @functools.lru_cache(maxsize=256)
 def _read_finished_identities(path: Path, stamp: tuple[int, ...]) -> tuple[str, ...]:
     try:
-        rows = _read_table(path, {"identity", "status"}.__contains__).to_pylist()
+        rows = read_table(path, {"identity", "status"}.__contains__).to_pylist()
     except InputError as error:
         say(f"left out, {error}")
         return ()
@@ -331,54 +323,7 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
         status = path.stat()
     except OSError as error:
         raise InputError(f"{path}: {error.strerror or error}") from None
-    return status.st_mtime_ns, status.st_size, *(stamp_or_none(path.with_name(_SUPERSEDED)) or ())
-
-
-def _superseded_names(path: Path) -> set[str]:
-    """Return the names of the runs of a file that later files replace. Raises InputError for a malformed list."""
-    try:
-        with open_regular(path.with_name(_SUPERSEDED), largest=_LARGEST_LIST) as file:
-            lines = file.read().decode().splitlines()
-    except FileNotFoundError:
-        return set()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.with_name(_SUPERSEDED)}: {getattr(error, 'strerror', None) or 'not text'}") from None
-    return {name for file, _, name in (line.partition(" ") for line in lines) if file == path.name}
-
-
-def _read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
-    """Return all columns of an archive or the wanted ones, each compared with its digest.
-
-    Raises NotAnArchive or InputError.
-    """
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with open_regular(path) as raw, ParquetFile(raw, page_checksum_verification=True) as file:
-            facts, names = file.schema_arrow.metadata or {}, file.schema_arrow.names
-            if _KEY not in facts:
-                raise NotAnArchive(f"{path}: not an archive of runs; move it elsewhere")
-            if facts[_KEY] != _VERSION:
-                text = facts[_KEY].decode(errors="replace")
-                raise InputError(f"{path}: an archive of format {text}, which this version does not read")
-            check_columns(file.schema_arrow)
-            check_unpacked_size(file, path.stat().st_size)
-            superseded, asked = _superseded_names(path), [name for name in names if not wanted or wanted(name)]
-            named = [*asked, *({"name"} - {*asked} if superseded else ())]
-            table, digests = file.read(columns=named), json.loads(facts[DIGESTS])
-        changed = {name for name in table.column_names if digests.get(name) != column_digest(table[name])}
-        if changed := changed | ({*digests} ^ {*names}):
-            raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
-    except InputError:
-        raise
-    except Exception as error:  # a damaged footer makes the reader raise errors of any kind
-        if known := getattr(error, "strerror", None):
-            raise InputError(f"{path}: {known}") from None
-        reason = " ".join(first_line(error).split())
-        raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
-    if superseded:
-        table = table.filter([name not in superseded for name in table["name"].to_pylist()])
-    return table.combine_chunks()
+    return status.st_mtime_ns, status.st_size, *(stamp_or_none(path.with_name(SUPERSEDED)) or ())
 
 
 def _preference_key(record: Record) -> tuple:
@@ -395,7 +340,7 @@ def _sort_records(records: Iterable[Record]) -> list[Record]:
 def _write_archive(records: list[Record], target: Path) -> None:
     """Write a file with these runs. The same runs give the same bytes."""
     with atomic_write(target) as file:
-        write_table(build_table(_sort_records(records)), file, {_KEY: _VERSION})
+        write_table(build_table(_sort_records(records)), file)
 
 
 def _add_batch(folder: Path, records: list[Record]) -> Path | None:
@@ -403,7 +348,7 @@ def _add_batch(folder: Path, records: list[Record]) -> Path | None:
     if not records:
         return None
     folder.mkdir(exist_ok=True)
-    write_table(build_table(_sort_records(records)), raw := io.BytesIO(), {_KEY: _VERSION})
+    write_table(build_table(_sort_records(records)), raw := io.BytesIO())
     file = folder / f"{hashlib.sha256(raw.getbuffer()).hexdigest()[:16]}.parquet"
     with atomic_write(file) as opened:
         opened.write(raw.getbuffer())
@@ -413,7 +358,7 @@ def _add_batch(folder: Path, records: list[Record]) -> Path | None:
 def _write_superseded(folder: Path, runs: Iterable[tuple[Path, str]]) -> None:
     """Add runs, each with its file, to the list of superseded runs of a folder."""
     if lines := {f"{file.name} {name}" for file, name in runs}:
-        path = folder / _SUPERSEDED
+        path = folder / SUPERSEDED
         lines |= {*path.read_text(encoding="utf-8").splitlines()} if path.exists() else set()
         with atomic_write(path) as opened:
             opened.write("".join(f"{line}\n" for line in sorted(lines)).encode())

@@ -1,24 +1,34 @@
-"""Columns of an archive: their types, their digests, and their lists as arrays."""
+"""Tables of an archive: their columns with types and digests, their lists as arrays, and how they are read."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..errors import InputError, first_line
+from ..files import check_unpacked_size, open_regular
 from .records import Record
 
 POINT, CLIENT = "point.", "client."  # before the name of a metric, and of a column of clients.parquet
-DIGESTS = b"asyncfl_bench.digests"  # of the columns, in the footer
+_KEY, _VERSION = b"asyncfl_bench.archive", b"2"  # of the format, in the footer
+_DIGESTS = b"asyncfl_bench.digests"  # of the columns, there too
+SUPERSEDED = "superseded.txt"
+_LARGEST_LIST = 2**24  # bytes of it
 FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
 _ROUNDED = tuple(POINT + name for name in (*FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
 _TEXTS = ("name", "identity", "experiment", "status", "config", "summary")
+
+
+class NotAnArchive(InputError):
+    """The parquet file is not an archive of runs."""
 
 
 def check_columns(schema: Any) -> None:
@@ -103,8 +113,8 @@ def _unique_names(records: Sequence[Record]) -> list[str]:
     return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
 
 
-def write_table(table: Any, file: BinaryIO, facts: dict[bytes, bytes]) -> None:
-    """Write a table of runs as parquet, with ``facts`` and the digest of each column in its footer.
+def write_table(table: Any, file: BinaryIO) -> None:
+    """Write a table of runs as parquet, with the format and the digest of each column in its footer.
 
     Shares have few values, so a dictionary is smallest for them. The bytes of other numbers are sorted by weight.
     """
@@ -112,7 +122,7 @@ def write_table(table: Any, file: BinaryIO, facts: dict[bytes, bytes]) -> None:
     import pyarrow.parquet as pq
 
     digests = {name: column_digest(table[name]) for name in table.column_names}
-    table = table.replace_schema_metadata({**facts, DIGESTS: json.dumps(digests).encode()})
+    table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
     inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
     split = [
@@ -130,3 +140,50 @@ def write_table(table: Any, file: BinaryIO, facts: dict[bytes, bytes]) -> None:
         write_page_checksum=True,
         write_statistics=False,
     )
+
+
+def read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
+    """Return all columns of an archive or the wanted ones, each compared with its digest.
+
+    Raises NotAnArchive or InputError.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        with open_regular(path) as raw, ParquetFile(raw, page_checksum_verification=True) as file:
+            facts, names = file.schema_arrow.metadata or {}, file.schema_arrow.names
+            if _KEY not in facts:
+                raise NotAnArchive(f"{path}: not an archive of runs; move it elsewhere")
+            if facts[_KEY] != _VERSION:
+                text = facts[_KEY].decode(errors="replace")
+                raise InputError(f"{path}: an archive of format {text}, which this version does not read")
+            check_columns(file.schema_arrow)
+            check_unpacked_size(file, path.stat().st_size)
+            superseded, asked = _superseded_names(path), [name for name in names if not wanted or wanted(name)]
+            named = [*asked, *({"name"} - {*asked} if superseded else ())]
+            table, digests = file.read(columns=named), json.loads(facts[_DIGESTS])
+        changed = {name for name in table.column_names if digests.get(name) != column_digest(table[name])}
+        if changed := changed | ({*digests} ^ {*names}):
+            raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
+    except InputError:
+        raise
+    except Exception as error:  # a damaged footer makes the reader raise errors of any kind
+        if known := getattr(error, "strerror", None):
+            raise InputError(f"{path}: {known}") from None
+        reason = " ".join(first_line(error).split())
+        raise InputError(f"{path}: damaged: {reason}; restore the file, for example with git") from None
+    if superseded:
+        table = table.filter([name not in superseded for name in table["name"].to_pylist()])
+    return table.combine_chunks()
+
+
+def _superseded_names(path: Path) -> set[str]:
+    """Return the names of the runs of a file that later files replace. Raises InputError for a malformed list."""
+    try:
+        with open_regular(path.with_name(SUPERSEDED), largest=_LARGEST_LIST) as file:
+            lines = file.read().decode().splitlines()
+    except FileNotFoundError:
+        return set()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path.with_name(SUPERSEDED)}: {getattr(error, 'strerror', None) or 'not text'}") from None
+    return {name for file, _, name in (line.partition(" ") for line in lines) if file == path.name}

@@ -17,9 +17,8 @@ from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree, r
 from ..config.code import UNKNOWN, is_own_class
 from ..errors import BenchError, first_line
 from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
-from .digests import FILES, describe_changed_file
 from .metrics import iter_metrics
-from .rundir import CLIENTS_NAME, CONFIG_NAME, METRICS_NAME, REPORTED, SUMMARY_NAME
+from .rundir import CLIENTS_NAME, CONFIG_NAME, FILES, METRICS_NAME, REPORTED, SUMMARY_NAME, describe_changed_file
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
 NUMBERS = ("final", "best", "used", "arrivals")  # sections of a summary that the same settings give again

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import netrc
 import os
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from configparser import ConfigParser, Error
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from ..errors import BenchError, check, check_choice, first_line
 from ..files import expand_home, say
@@ -19,7 +22,6 @@ from ..ranges import CheckedSettings, greater_than
 from .metrics import COUNTERS
 from .rundir import CONFIG_NAME, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker
-from .wandb_account import configured_mode
 
 MODES = ("online", "offline", "disabled")
 OWNER_NAME = "run_directory.txt"  # beside a run of W&B's in another folder: the run directory, whose lock --sync asks
@@ -30,6 +32,7 @@ _NOT_IN_PROJECT = "/\\#?%:"
 _SERVICE_SECONDS = 30.0  # to start W&B's own process
 _MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
 _RETRY_SECONDS = 600.0  # after a start without an answer, in which further runs of the process are kept offline
+_HOST = "https://api.wandb.ai"
 
 
 @dataclass
@@ -299,3 +302,35 @@ def _end_service() -> None:
     thread = threading.Thread(target=tear_down, name="wandb-teardown", daemon=True)
     thread.start()
     thread.join(10.0)
+
+
+def configured_mode() -> str | None:
+    """Return the mode of ``WANDB_MODE``, else of ``wandb offline`` or ``wandb disabled``, else ``online`` if there is
+    a key; None if W&B is not set up.
+
+    A key is in ``WANDB_API_KEY``, in the netrc file or in W&B's settings file (``wandb login``).
+    """
+    settings = _read_settings()
+    if mode := os.environ.get("WANDB_MODE") or settings.get("mode"):
+        return {"dryrun": "offline", "run": "online"}.get(mode, mode)
+    host = os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or _HOST
+    has_key = os.environ.get("WANDB_API_KEY") or settings.get("api_key") or _has_login(urlsplit(host).netloc)
+    return "online" if has_key else None
+
+
+def _read_settings() -> dict[str, str]:
+    """Return what the user's settings file and that of this folder say, the folder's last."""
+    home = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
+    parser = ConfigParser(interpolation=None)
+    with suppress(Error, OSError, UnicodeDecodeError):
+        parser.read([home / "settings", Path(os.environ.get("WANDB_DIR") or ".") / "wandb" / "settings"])
+    return dict(parser["default"]) if parser.has_section("default") else {}
+
+
+def _has_login(host: str) -> bool:
+    given = os.environ.get("NETRC")
+    for file in [given] if given else ["~/.netrc", "~/_netrc"]:
+        with suppress(netrc.NetrcParseError, OSError, UnicodeDecodeError):
+            if netrc.netrc(os.path.expanduser(file)).authenticators(host):
+                return True
+    return False

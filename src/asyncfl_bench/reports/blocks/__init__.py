@@ -2,11 +2,10 @@
 
 # ruff: noqa: F401 (pages of papers import blocks from here)
 
-from .averages import Averages
 from .clients import ClientAccuracy, KeptUploads, Stragglers
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .gantt import TimelineFigure
 from .live import RealClients
 from .mse import ErrorParts
-from .tables import Accuracies, Counts, SearchTable, Staleness, Values, WallSeconds
+from .tables import Accuracies, Averages, Counts, SearchTable, Staleness, Values, WallSeconds

@@ -5,8 +5,10 @@ C classes.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -18,7 +20,10 @@ from ..pages.page import Page
 from ..pages.spec import Measure
 from ..pages.write import Part, Picture, Table, draw_picture, format_number, mean_and_deviation
 from .comparisons import decision_columns, interval_texts, seeds_texts
-from .figures import Line, Panel, label_maps, line_panels
+from .figures import COLOURS, Line, Panel, line_panels, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _SHOWN = {
     "mean_accuracy": "mean",
@@ -200,3 +205,28 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
         maps.append((names.cell_label(keys, list(texts)), 100 * share_nc[order].T))
     alt = "Share of each label among the samples of each client, of the first seed"
     return draw_picture("clients_split", label_maps(maps), alt)
+
+
+def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure | None:
+    """Up to three maps in a row, each a title and the share of each label (rows) among the samples of each client
+    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label. None without
+    a map that has clients and labels."""
+    maps = [(title, share_cn) for title, share_cn in maps if share_cn.size]
+    if not maps:
+        return None
+    across = min(3, len(maps))
+    down = math.ceil(len(maps) / across)
+    figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)
+    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
+    for axes in grid.flat[len(maps) :]:
+        axes.set_visible(False)
+    for place, (axes, (title, share_cn)) in enumerate(zip(grid.flat, maps, strict=False)):
+        image = axes.imshow(share_cn, cmap=COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
+        axes.set_title(title, fontsize=10)
+        axes.spines[:].set_visible(False)
+        if place % across == 0:
+            axes.set_ylabel("label")
+        if place + across >= len(maps):
+            axes.set_xlabel("clients, by their most frequent label")
+    figure.colorbar(image, ax=grid.ravel().tolist(), label="share of a client's samples [%]", shrink=0.9)
+    return figure

@@ -387,28 +387,3 @@ def heat_maps(
             axes.tick_params(labelbottom=True)
     figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
     return figure
-
-
-def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure | None:
-    """Up to three maps in a row, each a title and the share of each label (rows) among the samples of each client
-    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label. None without
-    a map that has clients and labels."""
-    maps = [(title, share_cn) for title, share_cn in maps if share_cn.size]
-    if not maps:
-        return None
-    across = min(3, len(maps))
-    down = math.ceil(len(maps) / across)
-    figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_visible(False)
-    for place, (axes, (title, share_cn)) in enumerate(zip(grid.flat, maps, strict=False)):
-        image = axes.imshow(share_cn, cmap=COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-        axes.set_title(title, fontsize=10)
-        axes.spines[:].set_visible(False)
-        if place % across == 0:
-            axes.set_ylabel("label")
-        if place + across >= len(maps):
-            axes.set_xlabel("clients, by their most frequent label")
-    figure.colorbar(image, ax=grid.ravel().tolist(), label="share of a client's samples [%]", shrink=0.9)
-    return figure

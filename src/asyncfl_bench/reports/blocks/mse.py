@@ -14,7 +14,7 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.step_errors import drift_by_staleness, drift_ratios, error_table
-from ...diagnostics.correlation import LAGS
+from ...diagnostics.mse import LAGS
 from ..pages.page import Page
 from ..pages.style import Style
 from ..pages.write import Part, Picture, Table, draw_picture
