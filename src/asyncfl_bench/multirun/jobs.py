@@ -15,7 +15,7 @@ from ..config.hydra_keys import check_hydra_words
 from ..config.interpolations import FOLDERS
 from ..config.overrides import Override, parse_override, type_text
 from ..config.places import command_text
-from ..config.settings import ORIGINS, Settings
+from ..config.settings import ORIGINS, SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
 from .axes import (
@@ -179,6 +179,10 @@ class _Planner:
             if job.drawn and job.settings is not None:
                 check_objective(job.settings)
         except BenchError as error:
+            drawn = {text.partition("=")[0] for space in self._spaces.values() for text in space}
+            if isinstance(error, ConfigError) and error.key in drawn:
+                source = f"; {SEARCH_SPACE} of the rule's yaml has this value in its range"
+                error = ConfigError(error.key, error.value, error.allowed + source)
             self.refused[tuple(sorted(words))] = error
             return Job(words, None, str(error), hydra=self._kept)
         return job

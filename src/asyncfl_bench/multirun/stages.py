@@ -160,7 +160,7 @@ class StagedSearch:
     def _write_bank_page(self, code: int) -> None:
         """Write the page of the bank with these rules among all others, and print where it is."""
         from ..analysis.bank import judged_frame, load_bank, merge_frames
-        from ..reports.bank_page import write_bank_page
+        from ..reports.bank_page import judge_worlds, write_bank_page
 
         if reasons := self._reasons_without_page():
             say(reasons[0])
@@ -170,9 +170,14 @@ class StagedSearch:
             return
         own = judged_frame(self._finished_runs())
         folder = self._first_settings()[0].directory.parent / "page"
-        if not own.empty:  # else no point has a score
-            for page in write_bank_page(merge_frames(load_bank(), own), folder):
-                show(f"written: {page}")
+        if own.empty:  # no point has a score
+            return
+        frame = merge_frames(load_bank(), own)
+        for world in judge_worlds(frame)[0]:
+            for rule in own.loc[own["world"] == world.name, "rule"].unique():
+                show(f"paper={world.name} algorithm={rule}: {world.describe_tier(rule)}")
+        for page in write_bank_page(frame, folder):
+            show(f"written: {page}")
 
     @property
     def _is_bank(self) -> bool:
@@ -198,11 +203,13 @@ class StagedSearch:
         from ..analysis.bank import load_bank
 
         seconds_w = load_bank().groupby("world")["wall_seconds"].median()
-        seconds = sum(seconds_w.get(str(one.choices["paper"]), 0.0) for one in runs) / workers
-        at_once = f", {workers} at once" if workers > 1 else ""
-        return (
-            f"time: about {clock_text(seconds)} for {count_runs(len(runs))}{at_once}, at the median of the bank's rules"
-        )
+        known = [seconds_w[world] for one in runs if (world := str(one.choices["paper"])) in seconds_w]
+        if not known:
+            return "time: unknown, the bank has no runs of these worlds"
+        others = len(runs) - len(known)
+        text = f"time: about {clock_text(sum(known) / workers)} for {count_runs(len(known))}"
+        text += f", {workers} at once" * (workers > 1) + ", at the median of the bank's rules"
+        return text + f" (unknown for {count_runs(others)} of other worlds)" * (others > 0)
 
     def _finished_runs(self) -> pd.DataFrame:
         """Return the runs of all stages as ``load_runs`` does, with the world as paper and the rule as algorithm."""

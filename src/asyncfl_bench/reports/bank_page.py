@@ -83,6 +83,11 @@ class World:
         """Return the tier of each rule, or why it is in none."""
         return self.rules["tier"].astype(str).where(self.rules["why"] == "", self.rules["why"])
 
+    def describe_tier(self, rule: str) -> str:
+        """Return ``tier 2 of 5``, or why the rule is in no tier."""
+        tier, why = self.rules.loc[rule, ["tier", "why"]]
+        return f"in no tier ({why})" if why else f"tier {tier} of {self.rules['tier'].max()}"
+
     def members(self, tier: int) -> str:
         """Return the labels of a tier's rules."""
         return ", ".join(map(names.algorithm_label, self.rules.index[self.rules["tier"] == tier]))

@@ -353,6 +353,8 @@ def _find_specs(names: Sequence[str]) -> list[PageSpec]:
         found |= specs
         if specs:
             continue
+        if name == BANK:
+            raise UsageError(f"{name}: is written alone, by afl-report {name}; leave the other names out")
         if Path(name).exists():
             raise UsageError(f"{name}: own runs cannot be asked for together with pages, nor with --runs or --archive")
         near = did_you_mean(name, [*known])
