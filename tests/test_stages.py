@@ -109,10 +109,17 @@ def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_
     folder = text.partition(" are free in ")[2].splitlines()[0]
     assert folder == str(tmp_path / "runs/bank/published-smoke")
     assert "time: unknown" in text  # of runs that are none of the bank
-    words = ["sweep=bank", "algorithm=fedprox", "paper=bank/digits", "threads=1"]
+    words = ["sweep=bank", "algorithm=fedprox", "paper=bank/digits,bank/unjudged", "threads=1"]
+    world = places.places()[0].conf / "paper/bank/digits.yaml"
+    unjudged = tmp_path / "more/paper/bank/unjudged.yaml"
+    unjudged.parent.mkdir(parents=True)
+    unjudged.write_text(world.read_text("utf-8").replace("batch_size: 10", "batch_size: 11"))
+    monkeypatch.setattr(places, "_by_hand", [])
+    places.use_folders(["more"])
     text = StagedSearch(words, stages_or_none(words)).plan()
-    found = re.search(r"^time: about 0:(\d\d):(\d\d) for 34 runs, at the median of the bank's rules$", text, re.M)
+    found = re.search(r"^time: about 0:(\d\d):(\d\d) for 34 runs, at the median of the bank's rules (.*)$", text, re.M)
     assert found and 30 < 60 * int(found[1]) + int(found[2]) < 600
+    assert found[3] == "(unknown for 34 runs of other worlds)"
 
 
 @pytest.mark.slow
@@ -125,7 +132,8 @@ def test_a_rule_of_the_bank_is_put_among_all_rules_by_its_archived_runs_without_
     words = ["sweep=bank", "algorithm=ace", "paper=bank/digits", f"archive_dir={ROOT / 'results'}"]
     results = sweep(words)
     assert len(results) == 34 and not list(tmp_path.glob("runs/bank/published-full/*/summary.json"))
-    assert capsys.readouterr().out.splitlines()[-1] == "written: runs/bank/published-full/page/page"
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-2:] == ["paper=bank/digits algorithm=ace: tier 2 of 5", "written: runs/bank/published-full/page/page"]
     pd.testing.assert_frame_equal(frames[0], load_bank(), check_dtype=False, rtol=1e-5)
 
 

@@ -180,7 +180,7 @@ class _Planner:
                 check_objective(job.settings)
         except BenchError as error:
             drawn = {text.partition("=")[0] for space in self._spaces.values() for text in space}
-            if isinstance(error, ConfigError) and error.key in drawn:
+            if type(error) is ConfigError and error.key in drawn:
                 source = f"; {SEARCH_SPACE} of the rule's yaml has this value in its range"
                 error = ConfigError(error.key, error.value, error.allowed + source)
             self.refused[tuple(sorted(words))] = error
