@@ -29,7 +29,7 @@ _CONTENTS = {
     "How-to": "docs/howto/sweeps docs/howto/tune docs/howto/bank docs/howto/decide docs/howto/cluster "
     "docs/howto/python docs/howto/data docs/howto/extend docs/howto/message_rule docs/howto/fleet "
     "docs/howto/live docs/howto/reports docs/howto/tracking docs/howto/agents",
-    "Reference": "docs/reference/command_line build/pages/settings docs/explanation/rules docs/explanation/time "
+    "Reference": "build/pages/settings docs/explanation/rules docs/explanation/time "
     "docs/reference/run_directory docs/reference/statistics",
     "Explanation": "docs/explanation/architecture docs/explanation/performance",
     "Rules": " ".join(f"results/by_rule/{name}" for name in rules.rules()),
