@@ -13,7 +13,6 @@ from contextlib import suppress
 import pytest
 import yaml
 from omegaconf import OmegaConf
-from tiers import slow
 
 from asyncfl_bench.config import manual
 from asyncfl_bench.config.places import config_directory
@@ -81,22 +80,6 @@ def test_a_preset_is_checked_with_the_jobs_it_is_to_launch(launcher):
     assert len(plan(["algorithm=ace,asgd", f"hydra/launcher={launcher}"])) == 2
 
 
-LACKING = {
-    "slurm": "needs Slurm, and this machine",
-    "gpu": "needs a GPU; hydra/launcher=cores takes the cores of a CPU",
-}
-
-
-@pytest.mark.parametrize("launcher", LACKING)
-@pytest.mark.parametrize("more", [[], ["--plan"], *slow(["decide=true"])])
-def test_runs_and_plans_for_slurm_or_a_gpu_need_it_alike(launcher, more, monkeypatch, afl_run, tmp_path):
-    monkeypatch.setattr("shutil.which", lambda name: None)
-    monkeypatch.setattr("asyncfl_bench.experiment.machine.has_gpu", lambda: False)
-    done = afl_run("-m", "algorithm=ace,asgd", f"hydra/launcher={launcher}", *more)
-    assert done.returncode == 2 and done.stderr.startswith(f"afl-run: hydra/launcher={launcher}: {LACKING[launcher]}")
-    assert not list(tmp_path.iterdir())
-
-
 def test_help_shows_the_settings_of_a_launcher():
     shown = manual.describe_choices(["hydra/launcher=slurm"])
     assert (
@@ -114,19 +97,14 @@ def test_the_slurm_preset_asks_for_a_gpu_memory_time_and_requeueing():
     assert preset["max_num_timeout"] > 0 and preset["signal_delay_s"] < 60 * preset["timeout_min"]
 
 
-@pytest.mark.parametrize(
-    ("minutes", "delay", "least"), [(2, 120, 4), (3, 120, 4), (4, 120, None), (1, 1, 3), (10, 600, 12)]
-)
-def test_a_time_limit_that_leaves_no_time_to_work_is_refused_with_the_numbers(minutes, delay, least, monkeypatch):
+def plan_with_slurm(monkeypatch, minutes, delay):
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     times = [f"hydra.launcher.timeout_min={minutes}", f"hydra.launcher.signal_delay_s={delay}"]
-    words = ["algorithm=ace,asgd", "hydra/launcher=slurm", *times]
-    if least is None:
-        assert len(plan(words)) == 2
-        return
-    with pytest.raises(ConfigError, match=f"at least {least} with signal_delay_s={delay}") as caught:
-        plan(words)
-    assert caught.value.key == "hydra.launcher.timeout_min" and caught.value.value == minutes
+    return plan(["algorithm=ace,asgd", "hydra/launcher=slurm", *times])
+
+
+def test_a_time_limit_that_leaves_time_to_work_is_accepted(monkeypatch):
+    assert len(plan_with_slurm(monkeypatch, 4, 120)) == 2
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_a_mistake_is_answered_by_its_message(section, command, message, ask, re
             r"(one of|known:|choice:|groups|pages:) .* and \d+ more", r"\1 … more", said
         )  # these lists grow
         renewed[section, command] = message if "…" in message and matches(message, said) else lasting
-    assert "\n" not in said
+    assert "\n" not in said and not said.startswith("NameError")
     assert renewed is not None or matches(message, said), f"{said}\nmake messages"
 
 

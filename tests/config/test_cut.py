@@ -1,36 +1,8 @@
 """What cannot go with algorithms whose clients hold a part of the model is refused when a run is composed."""
 
 import numpy as np
-import pytest
 
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
-
-REFUSED = {
-    "clock=ticks": "clock",
-    "availability=suspension": "availability",
-    "client=adamw": "client.optimizer",
-    "client.local_epochs=2": "client.local_epochs",
-    "client.proximal=0.1": "client.proximal",
-    "client.upload=gradient": "client.upload",
-    "distillation=fedecho": "distillation",
-    "diagnostics=mse": "diagnostics",
-    "executor=ray": "executor",
-    "model=softmax": "model",
-    "model.cut=0": "model.cut",
-    "model.cut=1": "model.cut",  # no parameters on the clients
-    "model.cut=4": "model.cut",  # no layer on the server
-    "algorithm.server_clip=0": "algorithm.server_clip",
-}
-
-
-@pytest.mark.parametrize("word", REFUSED)
-@pytest.mark.parametrize("algorithm", ["gas", "splitfed"])
-def test_what_a_cut_model_cannot_go_with_is_named(word, algorithm):
-    with pytest.raises(ConfigError) as caught:
-        compose([f"algorithm={algorithm}", word])
-    assert caught.value.key.startswith(REFUSED[word]), str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_ticks_become_seconds_and_null_becomes_the_models_own_cut():
@@ -43,12 +15,6 @@ def test_ticks_become_seconds_and_null_becomes_the_models_own_cut():
     rule = settings.parts["algorithm"].config
     assert (rule.activation_buffer, rule.model_buffer) == (7, 7)
     assert (rule.server_lr, rule.server_momentum) == (settings.parts["client"].config.lr, 0)
-
-
-def test_a_cut_has_no_effect_on_algorithms_that_cut_nothing_and_names_no_run_anew():
-    with pytest.raises(ConfigError, match=r"model.cut=3: has no effect with algorithm=ace"):
-        compose(["algorithm=ace", "model.cut=3"])
-    assert compose(["algorithm=ace", "delay=exp_beta30"]).identity == "5b1a564a"
 
 
 WIDE = [

@@ -13,7 +13,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.composition import Compositions
 from asyncfl_bench.data.local import Local, LocalDataConfig
-from asyncfl_bench.errors import ConfigError, InputError
+from asyncfl_bench.errors import InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tracking.records import identity_of
 
@@ -111,16 +111,6 @@ def test_a_header_of_samples_that_fill_memory_is_one_line_for_a_live_server(tmp_
         load(tmp_path / "clients", ())
 
 
-def test_settings_that_pool_samples_are_refused():
+def test_clients_keep_their_own_samples():
     words, shared = WORDS, Compositions()
     assert shared.settings(words).choices["heterogeneity"] == "natural"
-    for word, said in {
-        "heterogeneity=iid": "heterogeneity=iid: must be natural with dataset=local, whose clients have their own",
-        "dataset.classes=null": "dataset.classes=null: must be a whole number >= 2$",
-        "unlabelled=noise": "unlabelled=noise: must be none or arrays with dataset=local",
-        "evaluation.validation_share=0.1": "evaluation.validation_share=0.1: must be 0 with dataset=local",
-    }.items():
-        with pytest.raises(ConfigError, match=said):
-            shared.settings([*words, word])
-    with pytest.raises(ConfigError, match="diagnostics=mse: must be none or server_time in live runs with dataset="):
-        shared.settings([*words, "diagnostics=mse", "live=processes"])

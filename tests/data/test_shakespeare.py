@@ -7,9 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
-from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.pool import PoolConfig
 from asyncfl_bench.data.shakespeare import ALPHABET, Shakespeare, encode_text
 from asyncfl_bench.randomness import Streams
@@ -95,11 +93,3 @@ def test_a_download_brings_its_roles(tmp_path, monkeypatch):
     data = shakespeare(tmp_path, 2)
     assert [len(own) for own in data.natural] == [11, 11] and data.source == "flwrlabs/shakespeare"
     assert {text_of(data.x_train[0]), text_of(data.x_train[11])} == {LONG[:80], LONG[1:81]}
-
-
-def test_without_anything_the_message_names_every_place(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)  # makes its import fail
-    with pytest.raises(DataError) as caught:
-        shakespeare(tmp_path)
-    for part in ("shakespeare.npz", "shakespeare/**/*.json", "shakespeare-speeches.jsonl", "asyncfl_bench[leaf]"):
-        assert part in str(caught.value)

@@ -86,19 +86,6 @@ def test_pairs_are_one_text_with_a_sign_between_and_408_are_held_out_in_proporti
         texts(tmp_path, "mrpc")
 
 
-def test_without_the_file_the_message_says_what_was_looked_for_and_how_else_it_goes(tmp_path):
-    with pytest.raises(DataError) as caught:
-        texts(tmp_path, "newsgroups20", "test")
-    for part in (
-        f"{tmp_path}/newsgroups20.jsonl and {tmp_path}/20news-bydate.jsonl",
-        "dataset.download=true",
-        "digits",
-    ):
-        assert part in str(caught.value)
-    assert "\n" not in str(caught.value)
-    assert not list(tmp_path.rglob("*.jsonl"))
-
-
 def test_a_download_becomes_a_plain_file_that_is_read_from_then_on(tmp_path, monkeypatch):
     asked = []
 

@@ -113,15 +113,6 @@ def test_who_asks_for_a_gpu_is_not_answered_with_a_run_of_a_cpu(monkeypatch, afl
 
 
 @pytest.mark.slow
-def test_data_that_cannot_be_had_end_with_one_code(tmp_path, afl_run):
-    (tmp_path / "broken.npz").write_bytes(b"no archive")
-    (tmp_path / "fleet.csv").write_text("client,duration\n0,nothing\n")
-    for words in (["dataset=arrays", "dataset.path=broken.npz"], ["delay=trace", "delay.path=fleet.csv"]):
-        answer = afl_run(*SMALL, *words)
-        assert answer.returncode == 2 and words[1].partition("=")[2] in answer.stderr, answer.stderr
-
-
-@pytest.mark.slow
 def test_a_servers_part_that_never_stepped_is_no_quiet_success():
     result = run([*CUT, "algorithm.activation_buffer=100000"])
     assert result.ok and result.summary["used"]["server_iterations"] == 20

@@ -16,13 +16,11 @@ from asyncfl_bench.data.partition import (
     Iid,
     Natural,
     PartitionConfig,
-    Shards,
-    ShardsConfig,
 )
 from asyncfl_bench.data.synthetic import Synthetic, SyntheticConfig
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.models.base import ModelConfig
-from asyncfl_bench.models.convolutional import Cnn, CnnConfig, LeNet5, LeNet5Config
+from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax
@@ -183,24 +181,6 @@ def test_a_synthetic_task_keeps_its_own_clients():
     facts = task.describe()
     assert facts["d"] == 610 and facts["shape"] == [60] and facts["clients"] == 4 and facts["classes"] == 10
     assert facts["train_samples"] == task.clients.samples_n.sum()
-
-
-@pytest.mark.parametrize(
-    "key, settings",
-    [
-        ("n_clients", {"n_clients": 1438}),
-        ("n_clients", {"n_clients": 0}),
-        ("heterogeneity", {"heterogeneity": Natural(PartitionConfig())}),
-        ("heterogeneity.min_samples", {"heterogeneity": Dirichlet(DirichletConfig(min_samples=200))}),
-        ("heterogeneity.shards_per_client", {"heterogeneity": Shards(ShardsConfig(200))}),
-        ("model", {"model": LeNet5(LeNet5Config())}),
-        ("client.augment", {"augment": True}),
-    ],
-)
-def test_parts_that_do_not_fit_are_refused_by_their_full_key(key, settings):
-    with pytest.raises(ConfigError) as caught:
-        digits(**({"model": Softmax(ModelConfig())} | settings))
-    assert caught.value.key == key
 
 
 # --- token ids
