@@ -372,7 +372,10 @@ def test_every_field_of_a_part_can_be_set(bare):
     rule = settings.parts["algorithm"].config
     assert (rule.eta, rule.cache.precision) == (0.3, "bf16")
     (job,) = plan(["algorithm=bare", *same])
-    assert job.settings.identity == settings.identity and "++algorithm.eta=0.3" in job.sent
+    assert job.settings.identity == settings.identity and "algorithm.eta=0.3" in job.sent
+    named = ["algorithm._target_=asyncfl_bench.algorithms.ringmaster.Ringmaster", "algorithm.threshold=3"]
+    (job,) = plan(["algorithm=asgd", *named])
+    assert job.settings.parts["algorithm"].config.threshold == 3 and f"++{named[1]}" in job.sent
     with pytest.raises(
         ConfigError, match=r"algorithm.etta=1: no such setting of algorithm.*mean 'eta'.*known: .*cache"
     ):

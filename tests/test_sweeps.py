@@ -287,7 +287,7 @@ def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
-    path.write_text(path.read_text().replace("lr: 0.1", "lr: 0.7"))
+    path.write_text(f"{path.read_text()}lr: 0.7\n")
     assert compose([]).parts["client"].config.lr == 0.7
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, dataclass, field, is_dataclass, make_dataclass
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -127,6 +128,48 @@ def describe_range(schema: type, name: str) -> str | None:
     kinds = get_args(hint) or (hint,)
     words = f"a whole number {limits.words}" if int in kinds else f"a number {limits.words}"
     return words + (f", or null {limits.null}".rstrip() if NoneType in kinds else "")
+
+
+def setting_fields(schema: Any) -> dict[str, Any]:
+    """Return the dataclass field of each setting by name, those of base classes last."""
+    known = {one.name: one for one in fields(schema)}
+    declared = (name for cls in schema.__mro__ for name in inspect.get_annotations(cls) if name in known)
+    return {name: known[name] for name in dict.fromkeys([*declared, *known])}
+
+
+def default_values(schema: Any) -> dict[str, Any]:
+    """Return the default of each setting, those of nested sections as dicts. A setting that must be set is left out."""
+    hints, found = get_type_hints(schema), {}
+    for name, one in setting_fields(schema).items():
+        if is_dataclass(hints[name]):
+            found[name] = default_values(hints[name])
+        elif one.default_factory is not MISSING:
+            found[name] = one.default_factory()
+        elif one.default is not MISSING:
+            found[name] = one.default
+    return found
+
+
+@cache
+def setting_texts(schema: Any) -> dict[str, str]:
+    """Return what each setting means: the lines ``NAME  MEANING`` of the docstring, behind those of the base classes.
+
+    ``NAME, NAME  MEANING`` is for several settings; the lines below are indented.
+    """
+    found: dict[str, list[str]] = {one.name: [] for one in fields(schema)}
+    for cls in reversed(schema.__mro__):
+        names: list[str] = []
+        for line in inspect.cleandoc(vars(cls).get("__doc__") or "").splitlines():
+            if match := re.fullmatch(r"(\w+(?:, \w+)*) {2,}(\S.*)", line):
+                names = [name for name in match[1].split(", ") if name in found]
+                for name in names:
+                    found[name].append(match[2])
+            elif line.startswith(" "):
+                for name in names:
+                    found[name][-1] += f" {line.strip()}"
+            else:
+                names = []
+    return {name: "; ".join(texts) for name, texts in found.items() if texts}
 
 
 def values_outside(schema: type) -> dict[str, object]:

@@ -32,8 +32,10 @@ PRECISIONS = ("fp32", "bf16", "int8")
 class CacheConfig(CheckedSettings):
     """How a rule keeps every client's last vector.
 
-    precision  fp32 | bf16: rounded to the nearest | int8: a scale per parameter tensor, rounded without bias
-    place      device | host: pinned memory of the machine | disk: a file mapped into memory, deleted after the run
+    precision  fp32 | bf16: rounded to the nearest, half the memory | int8: a quarter, rounded without bias, one scale
+               per parameter tensor
+    place      device | host: pinned memory of the machine | disk: a file in the run directory, mapped into memory,
+               deleted after the run
     """
 
     precision: Annotated[str, one_of(*PRECISIONS)] = "fp32"

@@ -17,6 +17,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
+PRIMARY = "config"  # the file that lists the groups
 NESTED = ("sweep", "paper")  # groups whose choices may be in subfolders: ace/figure2
 _pickles: dict[tuple[str, Path, int], bytes] = {}  # a file by source, path and last change: parsing YAML is slow
 
@@ -68,6 +69,7 @@ class GroupFolders(FileConfigSource):
             raise ConfigError(group, choice, f"{describe_place(file, 1)}: must be the line # @package _global_")
         for section in SECTIONS:
             written.pop(section, None)
+        result.config = _with_defaults(group, written)
         return result
 
     def is_group(self, config_path: str) -> bool:
@@ -93,6 +95,24 @@ def _section(config_path: str) -> dict[str, Any] | None:
 
     group, _, choice = config_path.partition("/")
     return variant(group, choice) if group in VARIANTS else None
+
+
+def _with_defaults(group: str, config: Any) -> Any:
+    """Return the settings of a file with the defaults that classes declare and the file does not list."""
+    from asyncfl_bench.config.classes import defaults_of_section
+    from asyncfl_bench.config.settings import LISTED, PARTS, RootConfig, root_sections
+    from asyncfl_bench.ranges import default_values
+
+    if group == PRIMARY:
+        sections = {name: default_values(schema) for name, schema in root_sections().items()}
+        return OmegaConf.merge(default_values(RootConfig) | sections, config)
+    if group not in (*PARTS, *LISTED) or any(isinstance(one, str) for one in config.get("defaults", [])):
+        return config  # it changes another choice
+    tree: Any = OmegaConf.to_container(config)
+    if group in PARTS and group not in tree:
+        return OmegaConf.merge(defaults_of_section(group, tree), config)
+    sections = tree if group in LISTED else {group: tree[group]}
+    return OmegaConf.merge({name: defaults_of_section(group, one) for name, one in sections.items()}, config)
 
 
 def _with_moved_choices(config_path: str, result: ConfigResult) -> ConfigResult:

@@ -1,9 +1,7 @@
-"""What a rule's docstrings say: settings one a line, and an example that runs."""
+"""The example in a rule's docstring runs."""
 
-import dataclasses
 import doctest
 import importlib
-import re
 
 import pytest
 import yaml
@@ -26,11 +24,3 @@ def test_the_example_in_a_rules_docstring_runs(name):
     assert sum(len(test.examples) for test in examples) >= 1, f"{rule.__name__} has no >>> example"
     for test in examples:
         assert doctest.DocTestRunner().run(test).failed == 0
-
-
-@pytest.mark.parametrize("name", options("algorithm"))
-def test_every_setting_of_a_rule_has_a_line_of_its_own(name):
-    schema = rule_of(name).Config
-    said = [line for cls in schema.__mro__ for line in (cls.__doc__ or "").splitlines()]
-    for field in dataclasses.fields(schema):
-        assert any(re.match(rf"\s+{field.name}  \S|\s+{field.name}\s{{2,}}\S", line) for line in said), field.name

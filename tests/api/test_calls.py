@@ -273,9 +273,6 @@ def test_a_result_is_short_and_a_table_in_a_notebook():
 def test_a_folder_of_parts_holds_for_the_call(tmp_path):
     (tmp_path / "parts/delay").mkdir(parents=True)
     text = "# mine\n_target_: asyncfl_bench.simulation.delays.Constant\n"
-    from asyncfl_bench.config.choices import choice_file
-
-    text += choice_file("delay", "constant").read_text().split("\n", 2)[2]
     (tmp_path / "parts/delay/steady.yaml").write_text(text)
     result = run(delay="steady", config_dir="parts", **QUICK)
     assert json.loads((result.directory / "summary.json").read_text())["delay"] == "steady"

@@ -17,7 +17,6 @@ import pandas as pd
 import pytest
 import yaml
 from offline_wandb import exit_codes, points, records
-from omegaconf import OmegaConf
 from tiers import slow
 
 from asyncfl_bench import run
@@ -416,17 +415,6 @@ def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run
     answer = afl_run("tracking=tensorboard")
     assert answer.returncode == 2
     assert answer.stderr == "afl-run: tracking=tensorboard: needs pip install 'asyncfl_bench[tensorboard]'\n"
-
-
-@pytest.mark.parametrize(
-    ("name", "tracker"), [("wandb", WandbTracker), ("csv", CsvTracker), ("tensorboard", TensorboardTracker)]
-)
-def test_each_yaml_states_exactly_the_defaults_of_its_class(name, tracker):
-    content = yaml.safe_load((CONF / f"{name}.yaml").read_text())[name]
-    assert content.pop("_target_") == f"{tracker.__module__}.{tracker.__name__}"
-    schema = OmegaConf.structured(tracker.Config)
-    assert content == OmegaConf.to_container(schema)
-    assert OmegaConf.to_object(OmegaConf.merge(schema, content)) == tracker.Config()
 
 
 def test_wandb_is_set_up_by_a_key_a_mode_or_a_login(tmp_path, monkeypatch):

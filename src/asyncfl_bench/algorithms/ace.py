@@ -17,9 +17,9 @@ from .needs import Needs
 @dataclass
 class AceConfig(StepConfig, CachingConfig, TickConfig):
     """
-    rule     `direct` keeps the cache on the server; `incremental` leaves it with the clients, same trajectory
-    cache    precision and place of the cached gradients; with `incremental` the place of the clients' memories, which
-             stay in full precision: what a rounded memory lost, server and client would never agree on again
+    rule   direct: the server has the cache | incremental: the clients have it, same trajectory
+    cache  with incremental the place of the clients' memories, which stay in full precision: server and client would
+           never agree again on what a rounded memory lost
     """
 
     rule: Annotated[str, one_of("direct", "incremental")] = "direct"

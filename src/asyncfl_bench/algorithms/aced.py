@@ -16,8 +16,8 @@ from .needs import Needs
 @dataclass
 class AcedConfig(StepConfig, CachingConfig, TickConfig):
     """
-    tau_algo  a client counts as active while t - tstart <= tau_algo (iterations)
-    tstart    what tstart means, see Aced
+    tau_algo  iterations that a client counts as active: t - tstart <= tau_algo; the paper: 10 in figure 3, 50 in tables
+    tstart    dispatch: reset when the client is sent a new model, as printed | gradient: age of the cached gradient
     """
 
     tau_algo: Annotated[int, at_least(0)] = 10

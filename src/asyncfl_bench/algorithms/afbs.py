@@ -18,13 +18,15 @@ from .needs import Needs
 @dataclass
 class AfbsConfig(BufferConfig):
     """
-    clusters     K, told to the server; null: the groups that the split plants, 1 where it plants none
-    clustering   `projected`: k-means on what clients told; `planted`: the split's own groups; `none`: all in one
-    keep         what the best of its cluster beats is kept at `random`, by its score, or `never`
-    maximum      what that score is divided by: the highest of its `cluster` or of the whole `buffer`
-    weight       `freshest`: (1 + the least staleness of the buffer)^-1/2; `own`: each with its own; `none`: 1
-    sigma        standard deviation of the noise on label shares
-    rank         r, dimensions of the projection, fewer than classes; null: one fewer
+    clusters    K, told to the server; null: the groups of heterogeneity=clusters, else 1
+    clustering  projected: k-means on noisy projections of label shares | planted: the groups of heterogeneity=clusters
+                | none: all clients in one
+    keep        uploads smaller and staler than the best of their cluster are kept: random: with probability score /
+                highest score | never
+    maximum     where the highest score is: cluster | the whole buffer
+    weight      freshest: (1 + least staleness of the buffer)^-1/2 for all | own: of each upload's staleness | none: 1
+    sigma       standard deviation of the noise on label shares
+    rank        r, dimensions of the projection, fewer than classes
     """
 
     clusters: Annotated[int | None, at_least(1, null="for the split's groups")] = None

@@ -19,12 +19,12 @@ class AsyncFedEdConfig(RuleConfig):
     """
     lam           lambda
     lam_over_eps  lambda / epsilon, the largest server step
-    gamma_bar     the staleness K is steered towards
-    kappa         how fast it is; 0 keeps K
-    k_initial     every client's first K; null: the configured one
+    gamma_bar     target staleness of the adaptive K
+    kappa         gain of the adaptation of K; 0: constant K
+    k_initial     every client's first K; null: client.local_epochs or client.local_steps
     k_max         cap on K; null: none
-    k_rule        `accumulate` keeps K as a real number and rounds it down when used; `literal` rounds each change down
-                  as equation 8 prints it; `round` rounds each change to the nearest whole number
+    k_rule        accumulate: K is a real number, rounded down when used | literal: each change is rounded down, as
+                  equation 8 prints it | round: each change is rounded to the nearest whole number
     """
 
     lam: Annotated[float, greater_than(0)] = 5.0

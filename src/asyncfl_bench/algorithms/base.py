@@ -47,7 +47,7 @@ def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
 class TickConfig(RuleConfig):
     """Fields of a rule that can step once per tick instead of at every arrival.
 
-    step_on  `arrival`, `tick`, or `auto`: tick with the tick clock, else arrival
+    step_on  arrival | tick | auto: tick under the tick clock, else arrival
     """
 
     step_on: StepOn = "auto"
@@ -69,9 +69,9 @@ class TickConfig(RuleConfig):
 class RestartConfig(RuleConfig):
     """Fields of a rule that may stop work instead of leaving out what is too stale when it arrives.
 
-    restart_at  R, server iterations; work whose model is R or more old is cancelled and restarted at once on the
-                current one, in a newly drawn time; null: all work ends. Work whose upload availability will lose is
-                never cancelled: its client is busy until the time fixed at its dispatch
+    restart_at  R, server iterations; work whose model is R or more old restarts at once on the current one, in a newly
+                drawn time; null: late uploads are dropped. Work whose upload availability will lose never restarts: its
+                client is busy until the time fixed at its dispatch
     """
 
     restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
@@ -89,10 +89,11 @@ class RestartConfig(RuleConfig):
 class StepConfig(RuleConfig):
     """Fields of a rule with its own server step.
 
-    eta          server step; null means c * sqrt(n / T)
-    c            the factor in that formula
-    total_steps  T in that formula; null: the server iterations that the budget is enough for, or USUAL_ITERATIONS where
-                 that is not known before the run
+    eta          server step
+    c            the factor in that formula; the ACE paper searches 10, 5, 2, 1, 0.5, 0.2, 0.1 and prints 0.2 for its
+                 rules, other values are ours
+    total_steps  T in that formula; null: the server iterations that the budget is enough for, or 500 if that is not
+                 known before the run (docs/explanation/time.md)
     """
 
     eta: Annotated[float | None, greater_than(0, null="for c * sqrt(n / T)")] = None
@@ -146,7 +147,7 @@ class MomentConfig(BufferConfig):
 
     beta1  b1, of the first moment
     beta2  b2, of the second moment
-    eps    keeps the divisor above 0
+    eps    added to the divisor, which it keeps above 0
     """
 
     eta: float | None = 0.001

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass
 class ClippedAsgdConfig(StepConfig):
     """
-    clip  c, the norm an upload is cut to; null: it is not
+    clip  c, the norm over the whole model that an upload is cut to; the paper searches 0.5, 1, 2, 4
     """
 
     clip: Annotated[float | None, greater_than(0, null="for no clipping")] = 1.0

@@ -13,9 +13,10 @@ from .needs import Needs
 @dataclass
 class DelayAdaptiveAsgdConfig(StepConfig):
     """
-    variant     what happens beyond the threshold, see DelayAdaptiveAsgd
-    tau_c       the threshold in iterations; null means the concurrency
-    smoothness  L of the `koloskova` variant; null means 1 / (4 L) = eta
+    variant     beyond tau_c: mishchenko: eta * tau_c / tau | koloskova: eta / tau or 1 / (4 L tau) | drop: leave the
+                upload out
+    tau_c       staleness up to which eta is used in full, server iterations
+    smoothness  L of the koloskova variant; null: 1 / (4 L) = eta
     """
 
     variant: Annotated[str, one_of("mishchenko", "koloskova", "drop")] = "mishchenko"

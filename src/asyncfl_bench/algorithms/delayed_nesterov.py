@@ -14,10 +14,13 @@ from .needs import Needs
 @dataclass
 class DelayedNesterovConfig(StepConfig):
     """
+    eta     shared by the N arrivals of a window
     window  N, arrivals from one renewal of the momentum to the next
     beta    of the momentum
-    spread  c, the part of the momentum that each arrival of a window applies; the last one applies the rest
-    dylu    slower clients do less work: K in proportion to the speed seen, that of the fastest is the configured one
+    spread  c in [0, 1 / N], the part of the momentum that each arrival of a window applies; the last one applies the
+            rest
+    dylu    true: slower clients do less work: K in proportion to the speed seen, that of the fastest is the configured
+            one; needs a delay by which less work takes less time
     """
 
     eta: float | None = 0.7

@@ -36,13 +36,15 @@ class NoDistillationConfig(CheckedSettings):
 @dataclass
 class DistillationConfig(CheckedSettings):
     """
-    steps       mini-batches after each step of the rule; null: one pass over the samples; 0: none
-    batch_size  B
+    steps       mini-batches after each step of the rule; 0: none
+    batch_size  B, samples
     rate        eta_d, the step of each
-    optimizer   with a fresh state after each step of the rule
+    optimizer   adam: with a fresh state after each step of the rule | sgd: the plain step of equation 2
     clip        nu, norm that a mini-batch's gradient is cut to
-    alpha_min, alpha_max  weight of KL against CE at a certain and at an undecided teacher
-    kl_mean     KL is averaged over the `batch`, or over its `elements`: C times less
+    alpha_min   weight of soft targets (KL) where the teacher is certain
+    alpha_max   their weight where it is undecided, >= alpha_min. Hard labels (CE) have the rest
+    kl_mean     batch: KL averaged over the samples of a batch | elements: over their C classes too, as F.kl_div does by
+                default, so C times less
     max_age     server iterations since the model that a report started from; older reports are no part of the teacher
     """
 

@@ -12,8 +12,11 @@ from .base import BufferRule, MomentConfig
 @dataclass
 class FadasConfig(MomentConfig):
     """
-    bias_correction  moments are divided by 1 - b1^k and 1 - b2^k at step k, as in Adam
-    delay_adaptive   how a buffer with an upload staler than tau_c shortens the step, see Fadas
+    eta              the authors run 1e-4, with delay_adaptive=code 1e-3
+    bias_correction  true: moments are divided by 1 - b1^k and 1 - b2^k at step k, as in Adam and the authors' code |
+                     false: as published
+    delay_adaptive   none | code: eta / T if T, the greatest staleness in the buffer, is above tau_c | paper: min(eta, 1
+                     / T) then
     tau_c            the threshold in server iterations
     """
 

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 @dataclass
 class FedAcConfig(MomentConfig):
     """
-    floor         least similarity, so that every upload has a weight
-    variate_step  how far the server's variate follows the buffer's, see FedAc
+    floor         least similarity of an upload with where the model went, so that every upload has a weight
+    variate_step  whole: the server's variate gains all of a buffer's changes, as in the third-party code | share: M / n
+                  of them, which keeps it at the clients' mean
     """
 
     beta1: float = 0.6

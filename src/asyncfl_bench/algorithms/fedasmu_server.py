@@ -14,11 +14,12 @@ from .fedasync import MixingRule
 @dataclass
 class FedAsmuServerConfig(RuleConfig):
     """
-    mu        of a = mu x / (1 + mu x)
-    lam       lambda, of the part of x that falls with staleness and time
+    mu        the weight of an arriving model is a = mu x / (1 + mu x); like the others a value of public ports
+    lam       lambda, of the part of x that falls with staleness and time: x = lambda / (sqrt(t) (staleness +
+              1)^exponent) + iota
     exponent  sigma, of the staleness in that part
-    iota      the part of x that stays
-    bound     uploads of this staleness or more are left out; null: none
+    iota      the part of x that stays; 0: the weight falls with 1 / sqrt(t)
+    bound     server iterations; uploads of this staleness or more are left out, one port takes 99
     """
 
     mu: Annotated[float, greater_than(0)] = 1.0

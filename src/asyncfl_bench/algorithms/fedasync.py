@@ -16,9 +16,9 @@ class FedAsyncConfig(RuleConfig):
     alpha             weight of an arriving model
     staleness_weight  s, see FedAsync
     hinge_a           a of the hinge: s = 1 / (a (lag - b) + 1) beyond the lag b
-    hinge_b           b of the hinge: s = 1 up to this lag
+    hinge_b           b of the hinge, in the unit of the lag: s = 1 up to this lag
     exponent          of the polynomial: s = (lag + 1)^-exponent
-    lag               `iterations` (staleness) or `time` (virtual time from dispatch to arrival)
+    lag               iterations: staleness | time: virtual time from dispatch to arrival
     rho               weight of the clients' proximal term
     """
 

@@ -14,10 +14,11 @@ from .needs import Needs
 @dataclass
 class FedBuffConfig(BufferConfig):
     """
-    staleness_weight    s(tau): `constant` 1, `polynomial` (1 + tau)^-a, or `freshest`, that of the buffer's least tau
-    staleness_exponent  a
-    momentum            of the server
-    max_staleness       older uploads are dropped and not counted; null keeps all
+    staleness_weight    s(tau): constant: 1 | polynomial: (1 + tau)^-a | freshest: that of the buffer's least tau, for
+                        all
+    staleness_exponent  a, of polynomial and freshest
+    momentum            of the server step
+    max_staleness       server iterations; the sum leaves out older uploads, which are not counted; null: none
     """
 
     staleness_weight: Annotated[str, one_of("constant", "polynomial", "freshest")] = "constant"

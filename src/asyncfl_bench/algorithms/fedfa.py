@@ -15,7 +15,7 @@ from .needs import Needs
 class FedFaConfig(RuleConfig):
     """
     queue  K, local models in the mean
-    every  uploads per server iteration, once the queue is full
+    every  uploads per server iteration once the queue is full, 1 to K; K: the mean of each K models
     """
 
     queue: Annotated[int, at_least(1)] = 10

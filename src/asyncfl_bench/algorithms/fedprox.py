@@ -13,7 +13,7 @@ from .fedavg import FedAvg, FedAvgConfig
 @dataclass
 class FedProxConfig(FedAvgConfig):
     """
-    mu  weight of the proximal term
+    mu  weight of the proximal term; the authors' code: 0.01, their grid: 0.001, 0.01, 0.1, 1
     """
 
     mu: Annotated[float, at_least(0)] = 0.01

@@ -16,10 +16,11 @@ from .needs import Needs
 class FedStaleAsyncConfig(CachedBufferConfig):
     """
     alpha    weight of what arrives
-    beta     weight of what every client sent last
-    p        how often clients take part: one number for all in a list, or one per client; null: M / |K|
-    over     K, the clients in the mean: `all`, or those `heard` so far
-    weights  s_i: `uniform`, 1, or `samples`, n_i
+    beta     weight of what every client sent last; with p=null and alpha=1, 0 is FedBuff and 1 is CA2FL
+    p        how often clients take part, in (0, 1]: [0.1] for all, or one number per client; null: M / |K|; [1]: no
+             client's rare uploads weigh more
+    over     K, the clients in the mean: all | heard: those heard so far
+    weights  s_i of the clients: uniform: 1 | samples: n_i, n_i / sum n over K
     """
 
     alpha: Annotated[float, at_least(0)] = 1.0

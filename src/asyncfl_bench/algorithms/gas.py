@@ -36,19 +36,21 @@ WIDEST = 4096  # activations with full covariances: those of AlexNet in the pape
 @dataclass
 class GasConfig(SplitConfig):
     """
-    activation_buffer  Q_s, messages per step of the server's part; null: as many as clients in flight
-    model_buffer       Q_c, uploads per step of the clients' part; null: the same
-    weights            of the uploads: `samples`, n_i / sum n over the buffer, or `uniform`
-    answer             to the message that fills the buffer, by the server's part as it is `before` or `after` its step
-    adjust             answers are gradients of the loss at logits + log P_i, P_i the label shares of the client
-    generate           activations for classes of which the buffer has too few
+    activation_buffer  Q_s, messages per step of the server's part
+    model_buffer       Q_c, uploads per step of the clients' part
+    weights            of the uploads: samples: n_i / sum n over the buffer | uniform
+    answer             to the message that fills the buffer, by the server's part before | after its step
+    adjust             true: answers are gradients of the loss at logits + log P_i, P_i the label shares of the client
+    generate           true: activations for classes of which the buffer has too few
     every              server steps, of which one generates
-    covariance         of a class: `full`, for at most ``WIDEST`` activations, or its `diagonal` alone
+    covariance         of each class's a activations: full: a^2 numbers and a factorisation in each server step, a <=
+                       4096 | diagonal: a numbers
     ridge              added to its diagonal
-    ridge_at           `sampling`, or kept at each `merge` of new activations
-    fill               each class to a `batch` of rows; to the `largest` class; to `exact`ly a batch, more are left out
-    weight_growth      activations of progress m weigh m^b (`power`) or e^(b m) (`exponential`) in the statistics
-    weight_exponent    b; 0: all the same, 1 with `power`: linear
+    ridge_at           sampling | merge: kept at every merge of new activations, as in the authors' code
+    fill               batch: each class has at least a batch of rows | largest: as many as the largest class | exact: a
+                       batch, more are left out
+    weight_growth      activations of progress m weigh in the statistics: power: m^b | exponential: e^(b m)
+    weight_exponent    b; 0: all weigh the same, 1 with power: linear
     """
 
     activation_buffer: Annotated[int | None, at_least(1, null="for the clients in flight")] = None

@@ -15,7 +15,9 @@ from .needs import Needs
 @dataclass
 class MaleniaConfig(RestartConfig, StepConfig):
     """
-    batch  S; a step waits until n times the harmonic mean of the clients' numbers of gradients is greater
+    batch       S, which n times the harmonic mean of the clients' numbers of gradients must exceed; below n: one each
+                is enough
+    restart_at  1: no upload is late
     """
 
     batch: Annotated[float, at_least(0)] = 1.0

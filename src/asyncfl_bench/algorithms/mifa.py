@@ -12,7 +12,7 @@ from .needs import Needs
 @dataclass
 class MifaConfig(CachedBufferConfig):
     """
-    weights  p_i: `uniform`, 1 / n, or `samples`, n_i / sum n over all clients
+    weights  p_i of the clients: uniform: 1 / n | samples: n_i / sum n over all of them
     """
 
     weights: Weights = "uniform"

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 @dataclass
 class PortConfig(BufferConfig):
     """
-    buffer_size       M, the least number of uploads per server iteration
+    buffer_size       the least number; the authors take 15 of 30 clients in flight
+    eta               that of the authors is 1
     bound             S, server iterations; a step waits for all clients in flight whose model is older than that
-    direction_weight  b_s, see Port
-    staleness_weight  b_t
-    deltas            of a local model from the `current` one or from the `dispatched` one
+    direction_weight  b_s, of how far an upload points where the last server step went
+    staleness_weight  b_t, of S / (staleness + S)
+    deltas            current: local model minus the global one, as the authors' code | dispatched: minus the one it
+                      started from
     """
 
     bound: Annotated[int, at_least(0)] = 10

@@ -11,7 +11,8 @@ from .fedbuff import FedBuff
 @dataclass
 class RennalaConfig(RestartConfig, BufferConfig):
     """
-    buffer_size  B, gradients of the current model per server iteration
+    buffer_size  B in the paper, gradients of the current model alone; may exceed the number of clients
+    restart_at   1: no upload is late
     """
 
     eta: float | None = None

@@ -13,6 +13,7 @@ from .needs import Needs
 @dataclass
 class RescaledAsgdConfig(StepConfig):
     """
+    eta    of a client that takes as long as the mean
     times  virtual time of a gradient, one number > 0 per client; null: the mean of what each client was seen to take
     """
 

@@ -16,8 +16,8 @@ from .needs import Needs
 @dataclass
 class RingleaderConfig(StepConfig):
     """
-    continue_on  the model of a client whose upload does not step: its `own` or the `current` one; auto:
-                 its own, with schedule=uniform_queue the current one
+    continue_on  the model of a client whose upload does not step: own: the one it has | current, as in the authors'
+                 code | auto: own, with schedule=uniform_queue current
     """
 
     continue_on: Annotated[str, one_of("auto", "own", "current")] = "auto"

@@ -13,8 +13,7 @@ from .base import RestartConfig, StepConfig
 @dataclass
 class RingmasterConfig(RestartConfig, StepConfig):
     """
-    threshold  R, server iterations; uploads of this staleness or more are left out; null means restart_at, or else the
-               concurrency
+    threshold  R, server iterations; uploads of this staleness or more are left out
     """
 
     threshold: Annotated[int | None, at_least(1, null="for restart_at or the concurrency")] = None

@@ -25,7 +25,7 @@ PASSES = 100  # over all pairs of clients, at most
 @dataclass
 class S2flConfig(SplitRoundConfig):
     """
-    groups  of the clients of a round, of equal size up to one
+    groups  of the clients of a round, of equal size up to one; 1: MiniBatch-SFL
     """
 
     groups: Annotated[int, at_least(1)] = 2

@@ -19,22 +19,22 @@ from ..types import Facts, Work, Workload
 class LocalConfig(CheckedSettings):
     """Fields of a client's work.
 
-    batch_size     samples per mini-batch (a client with fewer uses all it has), or `all`: its full local data
-    local_steps    K, local steps per piece of work
-    local_epochs   K passes over the client's data per piece of work instead; null counts local_steps
-    optimizer      with a fresh state for each piece of work
-    lr             local step eta_l; a gradient upload does not use it
-    lr_decay       eta_l of a piece of work is lr * lr_decay^c
-    lr_decay_by    c: `work`, the pieces of work this client was given before; `iteration`, the server iterations done
-                   when it was dispatched
-    momentum       of sgd
-    weight_decay   of the optimizer
-    clip           norm that the gradient of each mini-batch is cut to, before anything is added to it; null: none
-    proximal       mu: each gradient gains mu * (local - received model)
+    batch_size        samples per mini-batch (a client with fewer uses all it has), or all: its full local data
+    local_steps       K, local steps per piece of work; more than 1 needs uploads that are differences
+    local_epochs      K passes over the client's data per piece of work instead
+    optimizer         with a fresh state for each piece of work
+    lr                local step eta_l; a gradient upload does not use it
+    lr_decay          eta_l of a piece of work is lr * lr_decay^c
+    lr_decay_by       c counts work: the client's earlier pieces of work | iteration: server iterations at its dispatch
+    momentum          of sgd; no effect with one local step
+    weight_decay      of the optimizer
+    clip              norm that the gradient of each mini-batch is cut to, before decay and proximal term
+    proximal          mu: each gradient gains mu * (local - received model)
     logit_adjustment  tau: the loss is the cross-entropy of logits + tau * log P_i, P_i the label shares of the client's
-                   samples; 0: of the logits. The training loss in the metrics is the adjusted one
-    upload         `gradient` (one local step), `difference` (local minus received model), `auto`: what the rule asks
-    augment        random crop with 4 pixels of padding, and horizontal flip (image data)
+                      samples; 0: of the logits. The training loss in the metrics is the adjusted one
+    upload            gradient (one local step) | difference (local minus received model) | auto: what the algorithm
+                      asks for
+    augment           true: random crop (4 pixels of padding) and horizontal flip, for images
     """
 
     batch_size: Any = 10

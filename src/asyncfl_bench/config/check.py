@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..files import expand_home, sha256_of
 from ..models.base import ModelConfig
-from ..ranges import absent_settings, describe_range
+from ..ranges import absent_settings, describe_range, setting_fields
 from .classes import part_class
 from .code import digest_code, digest_modules
 from .overrides import describe_multirun
@@ -40,11 +40,10 @@ from .settings import (
     ORIGINS,
     PARTS,
     TRACKING,
-    CheckpointConfig,
     Component,
-    EvaluationConfig,
     RootConfig,
     Settings,
+    root_sections,
 )
 from .suggestions import suggest_setting
 
@@ -58,13 +57,12 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     tree           the config as plain containers; it is used up
     default_steps  no step size was chosen or searched: the data set's one for the model is used
     """
-    from ..simulation.budget import BudgetConfig
     from .resolve import resolve, use_step
 
     tree.pop("hydra", None)
     for key in ("choices", ABSENT, *ORIGINS):
         tree.pop(key, None)
-    sections = {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
+    sections = root_sections()
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
         if key not in root_names and key not in (*PARTS, *LISTED) and key not in sections:
@@ -195,7 +193,7 @@ def _to_dataclass(schema: type, values: dict, prefix: str):
 
 def _build_dataclass(schema: type, values: dict, prefix: str):
     """As ``_to_dataclass``, without its cache."""
-    known = {f.name: f for f in dataclasses.fields(schema)}
+    known = setting_fields(schema)
     dotted = f"{prefix}." if prefix else ""
     hints: dict[str, Any] = get_type_hints(schema)
     nested = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}

@@ -11,11 +11,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
-from .classes import part_class
+from ..errors import PACKAGE, BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
+from .classes import defaults_of_section, part_class
 from .other_names import describe_other_choice
 from .overrides import describe_multirun, parse_override
-from .places import places
+from .places import class_names, places
 from .settings import DEFAULT_STEP, LISTED, PARTS, SEARCH_SPACE
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
@@ -100,19 +100,19 @@ def groups() -> dict[str, str]:
     return described
 
 
-def root_settings() -> list[str]:
-    """The lines of config.yaml between the defaults list and hydra's own section, with their comments."""
-    text = (places()[0].conf / "config.yaml").read_text(encoding="utf-8")
-    body = text.split("\n\n", 1)[1].split("\nhydra:", 1)[0]
-    return [line for line in body.splitlines() if line.strip()]
-
-
 def choices_with(group: str, setting: str) -> list[str]:
-    """The choices of a part's group whose yaml has this setting."""
+    """The choices of a part's group that have this setting, by their yaml or by a class of this package."""
     searched = places() if group in (*PARTS, *LISTED) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     line = re.compile(rf"^(  )?{re.escape(setting)}:", re.M)  # indented in a file that sets other sections, too
-    return sorted(file.stem for file in files if line.search(file.read_text(encoding="utf-8", errors="replace")))
+
+    def has_setting(file: Path) -> bool:
+        if line.search(file.read_text(encoding="utf-8", errors="replace")):
+            return True
+        own = [name for name in class_names(file) if name.partition(".")[0] == PACKAGE]
+        return any(setting in defaults_of_section(group, {"_target_": name}) for name in own)
+
+    return sorted(file.stem for file in files if has_setting(file))
 
 
 class Composition:

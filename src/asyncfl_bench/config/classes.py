@@ -9,7 +9,7 @@ import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
 from types import CodeType, FunctionType
@@ -26,7 +26,7 @@ from ..errors import (
     list_some,
     place_of_code,
 )
-from ..ranges import Absent, CheckedSettings, Range, settings_from_arguments
+from ..ranges import Absent, CheckedSettings, Range, default_values, settings_from_arguments
 from .places import allow_local_modules, module_folders
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
@@ -90,6 +90,17 @@ def part_class(key: str, name: str) -> Any:
     _check_schema(key, name, target.Config, bases[1] if bases[1:] else object)
     check_members(key, name, target.Config)
     return target
+
+
+def defaults_of_section(group: str, section: Any) -> dict[str, Any]:
+    """Return the defaults of the class that a section of a yaml names; none without a class that can be used."""
+    if not isinstance(section, Mapping) or "_target_" not in section:
+        return {}
+    name = str(section["_target_"])
+    try:
+        return {"_target_": name, **default_values(part_class(f"{group}._target_", name).Config)}
+    except ConfigError:  # the check of all settings says what is wrong
+        return {}
 
 
 @functools.cache

@@ -11,13 +11,12 @@ from typing import Any, get_type_hints
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError, describe_place, did_you_mean, format_value
-from ..ranges import describe_range
-from ..simulation.budget import BudgetConfig
+from ..ranges import default_values, describe_range, setting_fields, setting_texts
 from .check import describe_type
-from .choices import choice_file, groups, locating_yaml_errors, options, root_settings
+from .choices import choice_file, groups, locating_yaml_errors, options
 from .classes import part_class
 from .places import class_names, places
-from .settings import PARTS, CheckpointConfig, EvaluationConfig, RootConfig
+from .settings import PARTS, RootConfig, root_sections
 from .variants import VARIANTS, variant
 
 LAUNCHERS = "hydra/launcher"
@@ -55,7 +54,7 @@ def overview() -> str:
         choices = " ".join(options(name)) or "(none)"
         lines.append(f"  {name:<{width}}  {description}: {choices}")
     lines += ["", "Settings outside the groups:"]
-    lines += [f"  {line}" for line in root_settings()]
+    lines += [line for row in describe_root_settings() for line in _lines_of_setting(row)]
     own, *others = places()
     lines += [
         "",
@@ -100,14 +99,20 @@ def _describe_choice(group: str, choice: str) -> str:
     settings = describe_settings(group, choice)
     if not settings:
         lines.append("It has no settings.")
-    for key, value, limits, comment in settings:
-        lines.append(f"  {key}={value}" + (f"    {limits}" if limits else ""))
-        lines += textwrap.wrap(comment, _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    lines += [line for row in settings for line in _lines_of_setting(row)]
     return "\n".join(lines)
 
 
+def _lines_of_setting(row: tuple[str, str, str, str]) -> list[str]:
+    """Return the lines of a setting. row: as in ``describe_settings``"""
+    key, value, limits, text = row
+    indent = " " * 6
+    said = textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+    return [f"  {key}={value}    {limits}", *said]
+
+
 def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]]:
-    """Return (key, value in the yaml, what it may be, comment) of every setting of a choice of a part.
+    """Return (key, value, what it may be, what it means) of every setting of a choice of a part.
 
     Raises ConfigError for an unknown choice and for a yaml that cannot be read or names no class.
     """
@@ -121,27 +126,19 @@ def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]
     schema = part_class(f"{group}._target_", named[0]).Config
     comments = _comments(path)
     nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
-    return [
-        (f"{group}.{key}", _format_value(value), limits, comments.get(f"{group}.{key}" if nested else key, ""))
-        for key, value, limits in _settings(schema, tree[group] if nested else tree)
-    ]
+    found = []
+    for key, value, limits, text in _settings(schema, tree[group] if nested else tree):
+        comment = comments.get(f"{group}.{key}" if nested else key, "")
+        found.append((f"{group}.{key}", _format_value(value), limits, "; ".join(filter(None, (text, comment)))))
+    return found
 
 
 def describe_root_settings() -> list[tuple[str, str, str, str]]:
     """Return the same of every setting that belongs to no group."""
-    path = places()[0].conf / "config.yaml"
-    tree: Any = OmegaConf.to_container(OmegaConf.load(path))
-    sections = {
-        "": RootConfig,
-        "budget.": BudgetConfig,
-        "evaluation.": EvaluationConfig,
-        "checkpoint.": CheckpointConfig,
-    }
-    comments = _comments(path)
     return [
-        (key, _format_value(value), limits, comments.get(key, ""))
-        for prefix, schema in sections.items()
-        for key, value, limits in _settings(schema, tree[prefix[:-1]] if prefix else tree, prefix)
+        (key, _format_value(value), limits, text)
+        for prefix, schema in {"": RootConfig, **root_sections()}.items()
+        for key, value, limits, text in _settings(schema, {}, prefix and f"{prefix}.")
     ]
 
 
@@ -159,19 +156,16 @@ def _describe_sections(owner: str, name: str) -> str:
     return ", ".join(listed)
 
 
-def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str]]:
-    """(key, what the yaml sets, what it may be) of every setting."""
-    hints = get_type_hints(schema)
-    fields = {field.name: field for field in dataclasses.fields(schema)}
-    for name in dict.fromkeys([*(key for key in values if key in fields), *fields]):  # as the yaml has them
+def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str, str]]:
+    """(key, what the yaml sets, what it may be, what it means) of every setting."""
+    hints, defaults, texts = get_type_hints(schema), default_values(schema), setting_texts(schema)
+    for name, field in setting_fields(schema).items():
+        key = f"{prefix}{name}"
         if dataclasses.is_dataclass(hints[name]):
-            yield from _settings(hints[name], values.get(name) or {}, f"{prefix}{name}.")
+            yield from _settings(hints[name], values.get(name) or {}, f"{key}.")
             continue
-        field = fields[name]
-        factory = field.default_factory
-        default = field.default if factory is dataclasses.MISSING else factory()
-        value = values.get(name, None if default is dataclasses.MISSING else default)
-        yield f"{prefix}{name}", value, describe_range(schema, name) or describe_type(str(field.type))
+        limits = describe_range(schema, name) or describe_type(str(field.type))
+        yield key, values.get(name, defaults.get(name)), limits, texts.get(name, "")
 
 
 def _description(path: Path) -> str:

@@ -82,11 +82,13 @@ OBJECTIVES = ("validation/accuracy", "validation/loss", "test/accuracy", "test/l
 class EvaluationConfig(CheckedSettings):
     """
     every             server iterations between evaluations
-    every_time        units of virtual time between them instead
+    every_time        ticks or seconds of the virtual clock between them instead
     every_uploads     uploads between them instead: at the first server iteration that completes this number
-    validation_share  of the training samples, set aside before they are split over the clients
-    clients           also measure what accuracy each client may expect
-    average           W: also evaluate the mean of the models after the last W uploads
+    validation_share  share of the training samples, held back before they are split over the clients
+    clients           true: also the accuracy that each client may expect by its labels, and clients.parquet; costs
+                      nothing
+    average           W: also the test accuracy and loss of the mean of the models after the last W uploads; doubles the
+                      time of evaluations
     """
 
     every: Annotated[int, at_least(1)] = 10
@@ -111,9 +113,11 @@ class EvaluationConfig(CheckedSettings):
 @dataclass
 class CheckpointConfig(CheckedSettings):
     """
-    every          server iterations between checkpoints; null: none
-    every_minutes  wall-clock minutes between them; null: none
-    at_end_mib     a finished run leaves a checkpoint, to resume with a larger budget, if its state is at most this big
+    every          server iterations between checkpoints; null: by time only
+    every_minutes  wall-clock minutes between them; null: never
+    at_end_mib     MiB; a finished run keeps its checkpoint, to resume with a larger budget, if its state is at most
+                   this large
+    max_mib        MiB; larger checkpoints are not written, with a message; null: any size
     """
 
     every: Annotated[int | None, at_least(1)] = None
@@ -124,7 +128,31 @@ class CheckpointConfig(CheckedSettings):
 
 @dataclass
 class RootConfig(CheckedSettings):
-    """The settings that belong to no group; conf/config.yaml says what each means."""
+    """The settings that belong to no group.
+
+    seed           fixes partition, initial model, speeds, delays and mini-batches
+    n_clients      n
+    concurrency    clients in flight at once, at most n_clients
+    clock          auto: the one that the delay's unit asks for
+    tick_rounding  on the clock of ticks a duration is whole ticks, at least one: down | up: the turn after it is done
+    server_seconds_per_sample  virtual time for each sample that the server itself takes through the network and back,
+                   with clock=time
+    device         cpu | cuda | cuda:N | auto: a GPU for networks that are worth it
+    precision      tf32: a GPU computes convolutions in TF32, with 10 bits after the point, and other products in fp32
+    threads        CPU threads; null: all cores that this process may use, at most OMP_NUM_THREADS and
+                   SLURM_CPUS_PER_TASK
+    executor       how pending work is computed; results differ by rounding, which long local work enlarges
+    trace          true: also write trace.parquet and other tables (docs/reference/run_directory.md), partition.npz,
+                   model_initial.pt and model_final.pt
+    progress       true: show progress on standard error
+    rerun          true: run again although there is a finished run with the same settings
+    objective      of the final model; a search ranks by it
+    resume         a run directory to resume from its checkpoint
+    output_dir     run directories are made here, named by their content
+    data_dir       data sets on disk; null: $ASYNCFL_BENCH_DATA, else ~/.cache/asyncfl_bench/data
+    archive_dir    archives in folders of this name count as finished runs: in the current directory, the git checkout,
+                   the editable install
+    """
 
     seed: Annotated[int, at_least(0)] = 0
     n_clients: Annotated[int, at_least(1)] = 100
@@ -150,6 +178,13 @@ class RootConfig(CheckedSettings):
         ok = re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device) is not None
         check(ok, "device", self.device, "auto, cpu, cuda or cuda:N")
         check(bool(self.output_dir), "output_dir", self.output_dir, "a directory")
+
+
+def root_sections() -> dict[str, type[Any]]:
+    """Return the dataclasses of the sections that belong to no group."""
+    from ..simulation.budget import BudgetConfig
+
+    return {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
 
 
 @dataclass

@@ -33,7 +33,9 @@ from .npz import ARRAYS, build_cached, file_version, load_cached, read_npz
 
 @dataclass
 class DigitsConfig(CheckedSettings):
-    """split_seed: chooses the test set, apart from the run's seed."""
+    """
+    split_seed  chooses the 360 test samples, the same for every run seed
+    """
 
     split_seed: Annotated[int, within("[0, 4294967295]")] = 0
 
@@ -113,10 +115,9 @@ KNOWN = {
 @dataclass
 class TorchvisionImagesConfig(CheckedSettings):
     """
-    name           mnist | fashion_mnist | cifar10 | cifar100 | cinic10
-    train_samples  only the first N training images, for quick runs; null takes all
-    test_samples   the same for the test images
-    download       whether missing images may be downloaded
+    name      the set, read from <data_dir>/NAME.npz
+    train_samples, test_samples  only the first N images
+    download  true: download the images once if they are missing
     """
 
     name: Annotated[str, one_of(*KNOWN)] = "cifar10"
@@ -192,7 +193,10 @@ def ways_out(name: str, paths: list[Path]) -> str:
 
 @dataclass
 class ArraysConfig:
-    """path: the user's .npz file, absolute or relative to where the command is started; required."""
+    """
+    path  required; an .npz file, absolute or relative to where the command is started. Floats are used as they are,
+          uint8 images are normalised by x_train's mean and standard deviation per channel
+    """
 
     path: str | None = None
 

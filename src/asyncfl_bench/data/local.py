@@ -32,8 +32,8 @@ _MOST = 2**27  # samples that a count names, or numbers of a sample that a heade
 @dataclass
 class LocalDataConfig(PrivateConfig):
     """
-    folder   of the files, absolute or relative to where the command is started; required
-    classes  C, as a client may lack some; required
+    folder   required; folder of the files, absolute or relative to where the command is started
+    classes  required; C, the number of classes, as a client may lack some. Labels are 0 to C - 1
     """
 
     folder: str | None = None

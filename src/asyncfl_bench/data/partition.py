@@ -54,10 +54,11 @@ class Split(ABC):
 @dataclass
 class DirichletConfig(PartitionConfig):
     """
-    alpha        concentration: small is skewed (each class with few clients), large is uniform
-    min_samples  every client holds at least this number of samples; a client without any uploads zeros
-    tries        draws before the rest is repaired by moving samples
-    cap          classes are dealt one after another, and who already holds N / n samples gets none of the next ones
+    alpha        concentration: 0.1 is very skewed (each class with few clients), 100 nearly uniform
+    min_samples  minimum number of a client's samples; an empty client uploads zeros
+    tries        draws until all clients have the minimum; then samples move from the largest clients to the short ones
+    cap          true: classes are dealt one after another, and a client that holds N / n samples gets no further
+                 classes | false: only the shares determine how many samples a client holds
     """
 
     alpha: Annotated[float, greater_than(0)] = 0.3
@@ -165,10 +166,10 @@ def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
 @dataclass
 class ClustersConfig(PartitionConfig):
     """
-    groups        K, groups of clients with one mix of labels each
-    alpha         concentration of a class over the groups: small is skewed, large is uniform; null: a class is whole
+    groups        K, groups of clients with one mix of labels each, at most n_clients; the paper: 1, 3, 5, 10
+    alpha         every class is cut over the groups in Dirichlet(alpha) shares: 0.1 is very skewed, 100 nearly uniform
     volume_sigma  standard deviation of the logarithm of a client's number of samples; 0: equal numbers
-    min_samples   every client holds at least this number of samples
+    min_samples   minimum number of a client's samples; an empty client uploads zeros
     """
 
     groups: Annotated[int, at_least(1)] = 5
@@ -264,8 +265,9 @@ class Iid(Split):
 @dataclass
 class ShardsConfig(PartitionConfig):
     """
-    shards_per_client  s; a client sees at most about s classes
-    per_class          each class is cut by itself, into n s / C shards: at most s classes, whatever their sizes
+    shards_per_client  s, about the number of classes that a client sees
+    per_class          true: every class is cut by itself, into n s / C shards (whole), so that no client has more than
+                       s classes, whatever their sizes | false: all samples are cut at once, sorted by label
     """
 
     shards_per_client: Annotated[int, at_least(1)] = 2

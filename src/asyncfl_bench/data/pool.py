@@ -26,10 +26,10 @@ PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]
 @dataclass
 class PoolConfig(CheckedSettings):
     """
-    min_samples  only clients with at least this number of samples take part
-    max_samples  cap on a client's samples before their split; null for none
-    test_share   share of a client's samples that goes to the common test set
-    download     whether missing data may be downloaded
+    min_samples  n_clients clients are drawn among those with at least this number of samples
+    max_samples  only this number of a client's samples, before the split
+    test_share   share of a client's samples in the common test set
+    download     true: download missing data once
     """
 
     min_samples: Annotated[int, at_least(2)] = 10

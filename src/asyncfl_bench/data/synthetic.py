@@ -26,15 +26,16 @@ LabelledSamples = tuple[np.ndarray, np.ndarray]
 @dataclass
 class SyntheticConfig(CheckedSettings):
     """
-    alpha        spread of the means of the clients' linear models; it changes no sample (see below)
-    beta         spread of the clients' inputs
-    clients      how many clients are made; null makes as many as the run has
-    max_samples  cap on a client's samples before the split; null for none, as published
-    size_factor  every size is multiplied by it
-    data_seed    everything is drawn with this seed as the published generator draws it; null takes the run's seed and
-                 gives each client its own draws
-    size_seed    the sizes alone are drawn with this seed as the published generator draws them; null: like all else
-    test_share   share of a client's samples that goes to the common test set
+    alpha        spread of the means of the clients' linear models; published 0, 0.5, 1. It raises all classes alike, so
+                 it changes no label (see below)
+    beta         spread of the clients' inputs, a standard deviation; published 0, 0.5, 1
+    clients      how many are made; must equal n_clients
+    max_samples  cap on a client's samples before the split; null: none, as published
+    size_factor  every client's number of samples is multiplied by it; 5 in AsyncFedED's data
+    data_seed    seed of the published generator, which draws everything; 0 in AsyncFedED's data; null: the run's seed,
+                 and each client has its own draws
+    size_seed    seed of the published generator for the sizes alone; null: drawn like all else
+    test_share   share of a client's samples in the common test set
     """
 
     alpha: Annotated[float, at_least(0)] = 1.0

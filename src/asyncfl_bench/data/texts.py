@@ -58,13 +58,14 @@ DRAW = 0  # seed of the samples held out, the same for every run
 @dataclass
 class TextsConfig(CheckedSettings):
     """
-    name          newsgroups20 | sst2 | mrpc
-    judged_on     the split that is the test set; what is neither this nor to train is ``Data.x_other``
-    test_samples  number of samples of the test set that are used, its first ones; null: all
-    length        L: longer texts are cut, shorter ones padded; null: the longest text to train
-    words         known ones, the most frequent first; null: all that occur in what is trained on, or the model's own
-    features      numbers that an encoder gave each text, in place of ids: NAME of a file <data_dir>/<name>-NAME.npz
-    download      whether a missing file may be downloaded
+    name          the set, read from <data_dir>/NAME.jsonl
+    judged_on     the split that is the test set; the split that is neither this nor to train is Data.x_other
+    test_samples  only the first ones of the test set
+    length        L, tokens of a text: longer ones are cut, shorter ones padded
+    words         known words, the most frequent first; null: all in the texts to train, or the model's own
+    features      WORD of <data_dir>/NAME-WORD.npz, an encoder's numbers for each text (scripts/embed_text.py); null:
+                  ids
+    download      true: download the file once if it is missing
     """
 
     name: Annotated[str, one_of(*KNOWN)] = "sst2"

@@ -52,7 +52,7 @@ class UnlabelledConfig(CheckedSettings):
 @dataclass
 class SamplesConfig(UnlabelledConfig):
     """
-    samples  u; null: USUAL, or what can be had
+    samples  u, number of samples
     """
 
     samples: Annotated[int | None, at_least(1, null="for 2000 or what can be had")] = None
@@ -82,6 +82,10 @@ class Nothing(Unlabelled):
 
 @dataclass
 class HeldBackConfig(SamplesConfig):
+    """
+    samples  at most a fifth of the training set if null
+    """
+
     def idle(self, facts: Facts) -> dict[str, str]:
         return {}  # it leaves the clients fewer samples in any case
 
@@ -116,7 +120,8 @@ class Auto:
 @dataclass
 class ImagesConfig(SamplesConfig):
     """
-    name  of the set; null: the one of ALIKE
+    name  mnist | fashion_mnist | cifar10 | cifar100 | cinic10 | stl10 (its unlabeled_X.bin); null: the one of these
+          most like the clients' set
     """
 
     name: str | None = None
@@ -175,7 +180,7 @@ def open_stl10(data_dir: Path) -> np.ndarray:
 @dataclass
 class OwnArrayConfig(SamplesConfig):
     """
-    path  the user's .npy or .npz file, absolute or relative to where the command is started; required
+    path  required; the file, absolute or relative to where the command is started
     """
 
     path: str | None = None

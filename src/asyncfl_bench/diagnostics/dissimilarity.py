@@ -25,7 +25,8 @@ CHUNK = 256  # samples of one pass through the clients' part
 @dataclass
 class DissimilarityConfig(DiagnosticsConfig):
     """
-    samples  of the test set, evenly spaced in it and the same at every point; those there are, where it has less
+    samples  of the test set, evenly spaced and the same at every point, or all if it has fewer; the authors' code has
+             10 random batches of 128
     """
 
     samples: Annotated[int, at_least(1)] = 1280

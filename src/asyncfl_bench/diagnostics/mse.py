@@ -40,7 +40,7 @@ LAGS = (1, 10, 25, 50)  # server iterations
 @dataclass
 class MseConfig(DiagnosticsConfig):
     """
-    every  server iterations between measured steps
+    every  server iterations between measured steps; each costs every client's full gradient
     """
 
     every: Annotated[int, at_least(1)] = 10

@@ -70,10 +70,11 @@ class Simulated:
 @dataclass
 class RealConfig(SimulatedConfig):
     """
-    clients_wait   s until all clients must be here
-    answer_within  s; work that takes longer is lost, and its process is started again; null: no limit
+    clients_wait   s to wait until all clients are connected
+    answer_within  s; work that takes longer is lost and its process or worker restarts
     strikes        refused or lost uploads in a row after which a client gets no more work
-    keep_uploads   keep each upload in the run's directory: a replay then needs no client's data
+    keep_uploads   true: keep each upload in the run's directory, 4 bytes a parameter, so that a replay needs no data of
+                   clients
     """
 
     clients_wait: Annotated[float, greater_than(0)] = 120.0
@@ -127,8 +128,8 @@ class Real(Simulated):
 @dataclass
 class ProcessesConfig(RealConfig):
     """
-    count  processes; null: one for each client, at most MOST_PROCESSES
-    nap    s, mean of a random pause before each upload
+    count  processes, at most n_clients; several clients in one work one after another
+    nap    s, mean of a random pause before each upload, for clients slower than this machine
     """
 
     count: Annotated[int | None, at_least(1, null="for one process a client, at most 16")] = None

@@ -84,7 +84,7 @@ class UploadFile(Stateful):
 @dataclass
 class RecordedConfig(SimulatedConfig):
     """
-    path  uploads.bin of a live run; required
+    path  required; uploads.bin of the live run
     """
 
     path: str | None = None

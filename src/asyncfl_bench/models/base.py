@@ -115,7 +115,7 @@ class Model:
 class SequentialConfig(ModelConfig):
     """Fields of a model that is one layer after another, and so can be cut between a client and the server.
 
-    cut  layers of it in the clients' part, for algorithms that cut the model
+    cut  first layers, in the clients' part, for algorithms that cut the model
     """
 
     cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass
 class LeNet5Config(SequentialConfig):
-    """Cut behind the second pool if nothing else is said."""
+    """
+    cut  null: 6, behind the second pool
+    """
 
     usual_cut = 6
     layers = 12
@@ -44,7 +46,8 @@ class LeNet5(SequentialModel):
 @dataclass
 class CnnConfig(SequentialConfig):
     """
-    hidden  width of the fully connected layer
+    hidden  width of the first linear layer
+    cut     null: 6, behind the second pool
     """
 
     hidden: Annotated[int, at_least(1)] = 128
@@ -67,7 +70,9 @@ class Cnn(SequentialModel):
 
 @dataclass
 class CnnOnePoolConfig(SequentialConfig):
-    """Cut behind the pool if nothing else is said."""
+    """
+    cut  null: 5, behind the pool
+    """
 
     usual_cut = 5
     layers = 7
@@ -90,7 +95,9 @@ class CnnOnePool(SequentialModel):
 
 @dataclass
 class AlexNetConfig(SequentialConfig):
-    """Cut behind the second ReLU, as GAS has it, if nothing else is said."""
+    """
+    cut  null: 6, behind the second ReLU, as in GAS
+    """
 
     usual_cut = 6
     layers = 15
@@ -116,9 +123,11 @@ class AlexNet(SequentialModel):
 @dataclass
 class NormalisedConfig(ModelConfig):
     """
-    norm             normalisation over groups of channels, or over the batch
-    groups           of group normalisation, a divisor of the first layer's channels; not used by batch
-    statistics_rate  of batch: how far the server's running statistics move towards those of each arriving client
+    norm             normalisation over groups of channels or over the batch. A cut model has group, because batch would
+                     judge it by statistics that its parts do not keep
+    groups           groups of norm=group, a divisor of the first layer's channels; 32 in Wu, He 2018, 2 in the FedOpt
+                     and FedDyn papers
+    statistics_rate  of norm=batch: how far the server's running statistics move towards those of each arriving client
     """
 
     norm: Annotated[str, one_of("group", "batch")] = "group"
@@ -153,8 +162,7 @@ class NormalisedConfig(ModelConfig):
 class ResNet18Config(SequentialConfig, NormalisedConfig):
     """
     width  channels of the first stage; each further stage has twice as many as the one before
-
-    Cut behind the first stage, as GAS has it, if nothing else is said.
+    cut    null: 4, behind the first stage, as in GAS
     """
 
     width: Annotated[int, at_least(1), absent(64)] = 64
@@ -225,7 +233,7 @@ class ResNet18(SequentialModel):
 
 @dataclass
 class ResNet8Config(ResNet18Config):
-    """Three stages of one residual block each. Cut behind the first stage if nothing else is said."""
+    """Three stages of one residual block each."""
 
     groups: int = 8
     width: Annotated[int, at_least(1)] = 16
@@ -249,7 +257,9 @@ class ResNet8(ResNet18):
 
 @dataclass
 class Vgg16Config(SequentialConfig, NormalisedConfig):
-    """Cut behind the second pool, as GAS has it, if nothing else is said."""
+    """
+    cut  null: 10, behind the second pool, as in GAS
+    """
 
     usual_cut = 10
     layers = 37

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 @dataclass
 class LstmConfig(ModelConfig):
     """
-    embedding  numbers that stand for a token
-    hidden     width of each layer
+    embedding  numbers that represent a token
+    hidden     width of each LSTM layer
     layers     LSTM layers on top of each other
     """
 
@@ -60,7 +60,7 @@ class Lstm(Model):
 @dataclass
 class FastTextConfig(ModelConfig):
     """
-    embedding  numbers that stand for a word or bigram
+    embedding  numbers that represent a word or bigram
     buckets    rows of the embedding that bigrams are hashed into; 0: words alone
     """
 

@@ -32,6 +32,7 @@ class Softmax(Model):
 class MlpConfig(SequentialConfig):
     """
     hidden  widths of the hidden layers, each >= 1
+    cut     null: 3, behind the first ReLU
     """
 
     hidden: list[int] = field(default_factory=lambda: [200])

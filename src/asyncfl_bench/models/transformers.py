@@ -21,9 +21,8 @@ class VitSmallConfig(SequentialConfig):
     width   numbers of a token
     heads   of each block's attention, which divide the width
     hidden  width of each block's perceptron
-    blocks  after one another
-
-    Cut behind the first block, as GAS has it, if nothing else is said.
+    blocks  transformer layers, one after another
+    cut     null: 2, behind the first block, as in GAS
     """
 
     patch: Annotated[int, at_least(1)] = 4

@@ -62,8 +62,8 @@ class Always:
 @dataclass
 class DropoutConfig(AlwaysConfig):
     """
-    share         of the clients that stop for good
-    at_iteration  server iterations after which they do; null: half the budget
+    share         of the clients that stop for good, rounded to whole clients
+    at_iteration  server iterations done when they stop; the paper: 250 of 500
     """
 
     share: Annotated[float, within("[0, 1]")] = 0.3
@@ -105,7 +105,7 @@ class Dropout(Always):
 class SuspensionConfig(AlwaysConfig):
     """
     probability  P that a piece of work is lost
-    hang         the longest, in durations of that work
+    hang         after lost work of duration T the client hangs for U(0, hang * T)
     """
 
     probability: Annotated[float, within("[0, 1)")] = 0.1

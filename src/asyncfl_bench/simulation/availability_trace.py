@@ -22,10 +22,10 @@ LAYOUTS = (("online", "offline"), ("start", "duration"))
 @dataclass
 class AvailabilityTraceConfig(AlwaysConfig):
     """
-    path         the file; required
-    interrupted  what becomes of work whose client goes offline: `lost`, or `paused` until it is back
-    repeat       the trace begins again after its end; otherwise who has no session left has left for good
-    period       length of the trace in units of the delay; null: until the last session in it ends
+    path         required; columns client, online, offline or client, start, duration: virtual times, a row per session
+    interrupted  work whose client goes offline is lost | paused: it continues when the client is back
+    repeat       true: the trace repeats after its end | false: a client without further sessions leaves for good
+    period       length of the trace, in the delay's unit, >= its last end; null: that end
     """
 
     path: str | None = None

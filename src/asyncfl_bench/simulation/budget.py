@@ -40,16 +40,15 @@ class Counters:
 class BudgetConfig(CheckedSettings):
     """When a run ends: whichever limit is reached first. null means no such limit.
 
-    server_iterations  changes of the global model (ACE's first full round is one); USUAL_ITERATIONS where no limit is
-                       given at all
+    server_iterations  changes of the global model (ACE's first full round is one); 500 if no limit is given
     uploads            uploads that reached the server. ACE's first full round is n and is never cut short, nor is a
                        tick of a rule that steps once per tick
-    client_steps       mini-batch steps in delivered work
-    virtual_time       seconds or ticks of the virtual clock; what happens at this very time still counts
-    bytes              sent in both directions
-    messages           of clients that hold a part of the model, before their uploads
+    client_steps       local steps (mini-batches) in delivered work
+    virtual_time       ticks or seconds of the virtual clock; events at this very time still count
+    bytes              sent to and by clients
+    messages           mini-batches of activations, of clients that hold a part of the model, before their uploads
     server_steps       changes of the server's part of such a model
-    target_accuracy    test accuracy, a share, of an evaluation. A run that misses it ends at another limit
+    target_accuracy    test accuracy of an evaluation, a share; add another limit, because a run may miss it
     """
 
     server_iterations: Annotated[int | None, greater_than(0, null="for no limit")] = None

@@ -17,14 +17,16 @@ from .delay import Delay, DelayConfig
 @dataclass
 class CellLinkConfig(DelayConfig):
     """
-    slowest, fastest  multiply-adds a second, drawn uniformly once per client
-    nearest, radius   km from the mast, drawn once per client
-    position          the `distance` is uniform, or the place in the `disc`, so that more clients are far away
-    channel           each client has `hertz`, or the clients in flight `share` it equally
+    slowest, fastest  multiply-adds a second, drawn uniformly between the two once per client
+    nearest, radius   km from the mast, drawn between the two once per client
+    position          distance: uniform from nearest to radius | disc: uniform over the area between them, so that more
+                      clients are far away
+    channel           each: every client has `hertz` | shared: the clients in flight share it equally
     hertz             of the channel
-    speeds, distances the same given, one > 0 for each client; null: drawn
-    cuts              of the model: each client has the times of the one that suits its speed, see ``CellLink``; null:
-                      those of model.cut
+    speeds            multiply-adds a second of each client, > 0; null: drawn
+    distances         km of each client, > 0; null: drawn
+    cuts              of the model: each client's times are those of the one that suits its speed (S2FL), see
+                      ``CellLink``; null: model.cut for all
     """
 
     slowest: Annotated[float, greater_than(0)] = 1e9

@@ -23,7 +23,9 @@ from .fleet import FleetFile
 
 @dataclass
 class DelayConfig(CheckedSettings):
-    """unit: what one unit of delay means. Under `clock=auto` it also chooses the clock."""
+    """
+    unit  unit of the delays. Under clock=auto it also chooses the clock
+    """
 
     unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
 

@@ -21,10 +21,12 @@ LAYOUTS = (("duration",), ("duration", "start"), COLUMNS[1:])
 @dataclass
 class DelayTraceConfig(DelayConfig):
     """
-    path    the file; required
-    per     what a duration is for: a piece of work, one of its local steps, or one sample it goes through
-    at_end  without the column `start`: `repeat` begins again with the client's first duration, `last` keeps the last
-    period  with the column `start`: units after which the trace begins again; null: the last duration stays
+    unit    of the file's numbers
+    path    required; columns client, duration and, if durations change with time, start; or arrivals.csv of a live run
+    per     a duration is for a piece of work | step: one of its local steps | sample: one sample it goes through
+    at_end  without the column start, after a client's last duration: repeat from its first | last: the last one stays
+    period  with the column start: units after which the trace begins again, beyond its last start; null: the last
+            duration stays
     """
 
     path: str | None = None

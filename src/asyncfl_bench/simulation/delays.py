@@ -16,6 +16,10 @@ from .delay import Delay, DelayConfig
 
 @dataclass
 class NoDelayConfig(DelayConfig):
+    """
+    unit  on the clock of ticks every piece of work takes one tick
+    """
+
     takes_time = False
 
 
@@ -30,6 +34,10 @@ class NoDelay(Delay):
 
 @dataclass
 class ConstantConfig(DelayConfig):
+    """
+    mean  units
+    """
+
     mean: Annotated[float, at_least(0)] = 1.0
 
     @property
@@ -49,6 +57,11 @@ class Constant(Delay):
 
 @dataclass
 class UniformConfig(DelayConfig):
+    """
+    low   units
+    high  units, >= low
+    """
+
     low: Annotated[float, at_least(0)] = 0.5
     high: float = 1.5
 
@@ -73,7 +86,9 @@ class Uniform(Delay):
 
 @dataclass
 class FixedUniformConfig(UniformConfig):
-    """whole: rounded down to a whole number of units, so that every whole number from low to high - 1 is as likely."""
+    """
+    whole  true: rounded down to whole units, so that every whole number from low to high - 1 is as likely
+    """
 
     whole: bool = False
 
@@ -102,6 +117,13 @@ class FixedUniform(Delay):
 
 @dataclass
 class ExponentialConfig(DelayConfig):
+    """
+    beta     mean of the exponential part, in units
+    compute  fixed part, in units
+    clients  exponential: persistent z_i ~ Exp(1) | equal: z_i = 1
+    redraw   true: a fresh draw per piece of work | false: always its mean
+    """
+
     beta: Annotated[float, at_least(0)] = 5.0
     compute: Annotated[float, at_least(0)] = 0.0
     clients: Annotated[str, one_of("equal", "exponential")] = "equal"
@@ -142,6 +164,12 @@ class Exponential(Delay):
 
 @dataclass
 class MixedExponentialConfig(DelayConfig):
+    """
+    slow_share            share of slow clients
+    slow_mean, fast_mean  mean of the exponential part, in units
+    compute               fixed part, in units
+    """
+
     slow_share: Annotated[float, within("[0, 1]")] = 0.2
     slow_mean: Annotated[float, at_least(0)] = 5.0
     fast_mean: Annotated[float, at_least(0)] = 0.5
@@ -181,6 +209,12 @@ class MixedExponential(Delay):
 
 @dataclass
 class LogNormalConfig(DelayConfig):
+    """
+    median         units
+    sigma          standard deviation of the logarithm per piece of work
+    clients_sigma  standard deviation of the logarithm between clients
+    """
+
     median: Annotated[float, greater_than(0)] = 1.0
     sigma: Annotated[float, at_least(0)] = 0.5
     clients_sigma: Annotated[float, at_least(0)] = 0.5
@@ -206,7 +240,7 @@ class ParetoConfig(DelayConfig):
     """
     minimum  units of the shortest work
     shape    of the tail: P(duration > x) = (minimum / x) ** shape; the mean is infinite up to 1, the variance up to 2
-    redraw   a fresh draw for each piece of work; false: one for each client
+    redraw   true: a fresh draw per piece of work | false: one draw per client
     """
 
     minimum: Annotated[float, greater_than(0)] = 1.0
@@ -231,6 +265,11 @@ class Pareto(Delay):
 
 @dataclass
 class ClassesConfig(DelayConfig):
+    """
+    shares  weights of the classes, > 0, from the fast to the slow
+    ranges  low, high of every class, in units
+    """
+
     shares: list[float] = field(default_factory=lambda: [3.0, 2.0, 1.0])
     ranges: list[float] = field(default_factory=lambda: [1.0, 2.0, 3.0, 5.0, 5.0, 8.0])
 
@@ -264,9 +303,8 @@ class Classes(Delay):
 @dataclass
 class RankedClassesConfig(ClassesConfig):
     """
-    shares  of the clients in each class, up to a common factor, from the fast to the slow
-    ranges  low, high of each class
-    gamma   how much chance there is beside the sizes; null: chance alone
+    shares  of the clients in each class, up to a common factor
+    gamma   weight of chance against the number of samples in the ranking; null: chance alone
     """
 
     shares: list[float] = field(default_factory=lambda: [6.0, 3.0, 1.0])
@@ -304,10 +342,10 @@ class RankedClasses(Classes):
 class WorkAndLinkConfig(DelayConfig):
     """
     seconds_per_sample  of training, once through the network and back
-    bandwidth           bytes per second for one model there and back; null: transmission takes no time
-    link_spread         standard deviation of the random factor of a transmission
+    bandwidth           bytes per second for one model there and back
+    link_spread         standard deviation of a transmission's random factor around 1
     clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each
-    client_factors      the same factors given, one > 0 for each client; null: drawn
+    client_factors      each client's slowness in computing, > 0; null: drawn
     """
 
     seconds_per_sample: Annotated[float, at_least(0)] = 1e-4

@@ -19,11 +19,13 @@ COLUMNS = ("seconds_per_sample", "downlink", "uplink")
 @dataclass
 class PhonesConfig(DelayConfig):
     """
-    seconds_per_sample  of training, median of the clients
+    seconds_per_sample  of training, median of the clients; our value, since it depends on the model
     compute_sigma       standard deviation of its logarithm between clients
-    downlink, uplink    bytes per second, median of the clients; each with its ..._sigma
-    link_spread         standard deviation of the random factor of a transfer
-    path                a file with these three numbers of each client, see ``fleet.FleetFile``; null: drawn
+    downlink, uplink    bytes per second, median of the clients
+    downlink_sigma, uplink_sigma  standard deviation of its logarithm between clients
+    link_spread         standard deviation of a transfer's random factor around 1
+    path                file of measured clients in place of the draws, with the columns client, seconds_per_sample,
+                        downlink, uplink (``fleet.FleetFile``); null: drawn
     """
 
     seconds_per_sample: Annotated[float, greater_than(0)] = 0.01

@@ -75,7 +75,8 @@ def _check_path(path: str | None) -> None:
 @dataclass
 class RecordedDelayConfig(DelayConfig):
     """
-    path  arrivals.csv of a live run; required
+    unit  real ones, as the server of the live run measured them
+    path  required; arrivals.csv of the live run, the same as availability.path
     """
 
     unit: Annotated[str, one_of("seconds")] = "seconds"
@@ -109,7 +110,7 @@ class RecordedDelay(Delay):
 @dataclass
 class RecordedAvailabilityConfig(AlwaysConfig):
     """
-    path  arrivals.csv of a live run; required
+    path  required; arrivals.csv of the live run, the same as delay.path
     """
 
     path: str | None = None

@@ -19,12 +19,12 @@ from ..types import Facts
 class ScheduleConfig(CheckedSettings):
     """Fields shared by all schedules.
 
-    dispatch  `immediate`: a free slot is filled right after the arrival that freed it (and after the server
-              iteration this arrival may have caused); `after_update`: only once the global model has changed, or no
-              client is in flight any more; `per_round`: once all clients in flight have reported or are lost; `auto`:
-              per_round for rules that work in rounds, immediate for the others
-    rest      `none`: a client that has delivered is idle; `until_update`: only once the global model has changed, or
-              no client is in flight and all others rest too, so that no client is in one buffer twice
+    dispatch  immediate: a free slot is filled right after the arrival that freed it (and after the server iteration
+              this arrival may have caused) | after_update: only once the global model has changed, or no client is in
+              flight any more | per_round: once all clients in flight have reported or are lost | auto: per_round for
+              rules that work in rounds, immediate for the others
+    rest      none: a client that has delivered is idle | until_update: only once the global model has changed, or no
+              client is in flight and all others rest too, so that no client is in one buffer twice
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update", "per_round")] = "immediate"
@@ -72,7 +72,7 @@ class SameClient(Stateful):
 @dataclass
 class RandomIdleConfig(ScheduleConfig):
     """
-    rest      besides `turn`: the slot that a client frees goes to another one, unless none is idle
+    rest  turn: the slot that a client frees goes to another one, unless none is idle
     """
 
     rest: Annotated[str, one_of("none", "turn", "until_update")] = "none"
@@ -118,8 +118,10 @@ class RandomIdle(SameClient):
 @dataclass
 class UniformQueueConfig(ScheduleConfig):
     """
-    draw     `random`: each client independently; `shuffled`: n pieces of work in a row go to all n clients, shuffled
-    weights  of the clients where the draw is random, n numbers > 0; null: all the same
+    rest     a client that has delivered may be drawn at once
+    draw     random: each client independently | shuffled: n pieces of work in a row go to all n clients, in a new
+             random order
+    weights  how often clients are drawn, one number > 0 each; not with shuffled; null: all the same
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update")] = "immediate"

@@ -37,6 +37,20 @@ _HOST = "https://api.wandb.ai"
 
 @dataclass
 class WandbTrackerConfig(CheckedSettings):
+    """
+    project               name of the W&B project
+    entity                team or user; null: the account's default
+    mode                  online | offline | disabled; null: WANDB_MODE, else online when logged in, else offline
+    group                 W&B group; null: the same settings over seeds
+    tags                  words to find the run by, beside what was chosen (algorithm=ace)
+    artifact              true: config.yaml, summary.json, metrics.jsonl and the final model are kept as an artifact
+    system_charts         true: also charts of the machine's load
+    init_timeout_seconds  seconds to wait for the server before the run is kept offline
+    timeout_seconds       seconds to wait for W&B at any later moment, above all at the end
+    only_if_set_up        true: nothing without WANDB_API_KEY, WANDB_MODE or a login; tracking=auto sets it
+    dir                   where the folder wandb/ is put; null: the run directory
+    """
+
     project: str = "asyncfl_bench"
     entity: str | None = None
     mode: str | None = None

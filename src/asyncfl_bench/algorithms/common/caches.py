@@ -31,7 +31,7 @@ SMALLEST_STEP = 2.0**-126  # float32 below it has too few digits to divide by
 class CachingConfig(RuleConfig):
     """Fields of a rule that keeps every client's last vector.
 
-    cache  precision and place of what is kept
+    cache  every client's last vector: precision and place
     """
 
     cache: CacheConfig = field(default_factory=CacheConfig)

@@ -25,7 +25,7 @@ Weights = Annotated[str, one_of("samples", "uniform")]
 @dataclass
 class RoundConfig(RuleConfig):
     """
-    weights  of the clients: `samples`, n_i / sum n over those that delivered, or `uniform`
+    weights  of the clients: samples: n_i / sum n over those that delivered | uniform
     """
 
     weights: Weights = "samples"

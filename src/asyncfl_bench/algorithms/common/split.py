@@ -25,10 +25,9 @@ if TYPE_CHECKING:
 @dataclass
 class SplitConfig(RuleConfig):
     """
-    server_lr            step eta of the server's part; null: the clients'
-    server_momentum      of its SGD; null: the clients'
-    server_weight_decay  of its SGD; null: the clients'
-    server_clip          norm that its gradient is cut to, before weight decay
+    server_lr    step eta of the server's part
+    server_momentum, server_weight_decay  of its SGD
+    server_clip  norm that its gradient is cut to, before weight decay
     """
 
     server_lr: Annotated[float | None, greater_than(0, null="for client.lr")] = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 
 import pandas as pd
-import yaml
 
 from ...config.choices import choice_file, options
+from ...config.classes import defaults_of_section
 from ...data.datasets import KNOWN
+from ...files import read_yaml
 
 _WIDTHS = ("model.width", "model.hidden")
 
@@ -16,7 +17,7 @@ _WIDTHS = ("model.width", "model.hidden")
 def problems(runs: pd.DataFrame) -> set[str]:
     """``data set with model`` of every run, and what features of the data the model reads, if not the data.
 
-    A network that is narrower than its yaml file says is another model: ``cifar10 with resnet18 of width 4``.
+    A network that is narrower than its choice is another model: ``cifar10 with resnet18 of width 4``.
     """
     table = runs.reindex(columns=["dataset", "model", "dataset.features", *_WIDTHS])
     table[[*_WIDTHS]] = table[[*_WIDTHS]].apply(pd.to_numeric, errors="coerce")
@@ -27,10 +28,11 @@ def problems(runs: pd.DataFrame) -> set[str]:
 
 
 def _name_model(model: str, widths: list[float]) -> str:
-    """Return the model, with its width where that is less than the one of its yaml file."""
+    """Return the model, with its width if that is less than the one of its choice."""
     if pd.isna(widths).all() or model not in options("model"):
         return model
-    own = yaml.safe_load(choice_file("model", model).read_text(encoding="utf-8"))
+    listed = read_yaml(choice_file("model", model))
+    own = defaults_of_section("model", listed) | listed
     for key, width in zip(_WIDTHS, widths, strict=True):
         whole = own.get(key.removeprefix("model."))
         if isinstance(whole, int) and width < whole:
