@@ -15,6 +15,7 @@ from asyncfl_bench.experiment import components, machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.models import activations
+from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.storage import bytes_of
@@ -203,6 +204,15 @@ def test_a_mini_batch_is_counted_by_a_few_of_its_samples_and_leaves_no_trace():
         with activations._HeldBytes() as block:
             flat.gradient(flat.initial_d(), x.repeat(b, 1), torch.zeros(b, dtype=torch.int64), flat.initial_d())
         assert estimated == pytest.approx(max(block.held) - 3 * 4 * flat.d, rel=0.01)
+
+
+def test_a_stack_is_counted_by_few_models_and_samples():
+    flat = FlatModel(Cnn(CnnConfig(16)).build((3, 12, 12), 10, 0))
+    w_pd, x, y_pb = flat.initial_d().repeat(7, 1), torch.zeros(7, 9, 3, 12, 12), torch.zeros(7, 9, dtype=torch.int64)
+    out_pd, weight_pb = torch.empty_like(w_pd), torch.ones(7, 9)
+    with activations._HeldBytes() as block:
+        flat.stack.gradient(w_pd, x, y_pb, weight_pb, out_pd)
+    assert activations.stacked_step_bytes(flat, x[0, :1], 9, 7) == pytest.approx(max(block.held), rel=0.01)
 
 
 @pytest.mark.process

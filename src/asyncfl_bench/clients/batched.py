@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -186,8 +186,9 @@ class BatchedComputer(SequentialComputer):
             augment = None
             if self._augment is not None:
                 augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
-            x_pb, y_pb = self.task.batch(index_pb, augment=augment)
-            loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, send(weight_pb, device), into_pd, bias_pc)
+            bound = self._bind(index_pb.shape, w_pd)
+            x_pb, y_pb = self.task.batch(index_pb, augment, None if bound is None else bound.inputs)
+            loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, send(weight_pb, device), into_pd, bias_pc, bound)
             total_p = loss_p if total_p is None else total_p + loss_p
 
         lrs = [self.local.lr(work) for work in works]
@@ -199,11 +200,17 @@ class BatchedComputer(SequentialComputer):
         assert total_p is not None
         return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)
 
+    def _bind(self, shape: tuple[int, ...], w_pd: torch.Tensor) -> Any:
+        """Return memory of this thread for mini-batches of this shape (p, B); see ``StackedNetwork.bind``."""
+        if getattr(self._own, "shape", None) != shape:
+            self._own.shape, self._own.bound = shape, self.task.flat.stack.bind(*shape, self.task.shape, w_pd)
+        return self._own.bound
+
     def vectors(self, local_steps: int) -> int:
         return self.local.vectors(local_steps) * self.most_pieces
 
     def activations(self, b: int) -> int:
-        return self.task.stacked_step_bytes(b) * self.most_pieces
+        return self.task.stacked_step_bytes(b, self.most_pieces)
 
     def close(self) -> None:
         if self._pool is not None:

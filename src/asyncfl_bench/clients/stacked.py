@@ -198,7 +198,7 @@ class StackComputer(SequentialComputer):
         return (1 + self.local.vectors(2)) * self.rows  # whatever the work, a stack is the same
 
     def activations(self, b: int) -> int:
-        return self.task.stacked_step_bytes(self.batch) * self.rows
+        return self.task.stacked_step_bytes(self.batch, self.rows)
 
 
 class _Stack:
@@ -227,11 +227,13 @@ class _Stack:
         index_rb, weight_rb = self._numbers[:, :b], floats[:, b : 2 * b]
         dy_rb, dx_rb, flip_rb = (self._numbers[:, place * b : (place + 1) * b] for place in (2, 3, 4))
 
+        bound = task.flat.stack.bind(rows, b, task.shape, start_d)
+
         def gradient(w_rd: torch.Tensor, step: int, into_rd: torch.Tensor) -> None:
             augment = (dy_rb, dx_rb, flip_rb > 0) if computer.augments else None
-            x_rb, y_rb = task.batch(index_rb, augment)
+            x_rb, y_rb = task.batch(index_rb, augment, None if bound is None else bound.inputs)
             bias_rc = computer.bias_of(self._numbers[:, -2])
-            self._total_r.add_(task.flat.stack.gradient(w_rd, x_rb, y_rb, weight_rb, into_rd, bias_rc))
+            self._total_r.add_(task.flat.stack.gradient(w_rd, x_rb, y_rb, weight_rb, into_rd, bias_rc, bound))
 
         self._gradient = local.adjust_gradient(gradient, self._anchor_rd, self._shift_rd)
         self._step: Callable[[], None] = self.compute

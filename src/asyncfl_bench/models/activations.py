@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 from .flat import FlatModel
 
-FEW, MORE = 2, 4  # samples: batch normalisation may refuse a single one
+FEW, MORE = 2, 4  # samples, or models of a stack: batch normalisation may refuse a single sample
 # kernels of oneDNN and cuDNN copy what they read and write into layouts of other orders
 REORDERED = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
 
@@ -83,12 +83,20 @@ def step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
     return max(0, held - out_d.nbytes)
 
 
-def stacked_step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
-    """Return the bytes that the gradient of one model of a stack takes, of b samples like x (1, …)."""
-    stack, w_pd = flat.stack, flat.initial_d()[None]
-    assert stack is not None
-    out_pd = torch.empty_like(w_pd)
-    return peak_bytes(lambda x, y: stack.gradient(w_pd, x[None], y[None], w_pd.new_ones(1, len(y)), out_pd), x, b)
+def stacked_step_bytes(flat: FlatModel, x: Tensor, b: int, p: int) -> int:
+    """Return the bytes that the gradients of p stacked models take, of b samples like x (1, …)."""
+    held = []
+    for few in (FEW, MORE):  # models: some memory is of all together
+        w_pd = flat.initial_d().repeat(few, 1)
+
+        def compute(x: Tensor, y: Tensor, w_pd: Tensor = w_pd) -> None:
+            assert flat.stack is not None
+            x, y, weight = (part.expand(len(w_pd), *part.shape) for part in (x, y, w_pd.new_ones(len(y))))
+            flat.stack.gradient(w_pd, x, y, weight, torch.empty_like(w_pd))
+
+        held.append(peak_bytes(compute, x, b) - w_pd.nbytes)
+    few, more = held
+    return few + (more - few) * (p - FEW) // (MORE - FEW)
 
 
 def evaluation_bytes(flat: FlatModel, x: Tensor, b: int) -> int:

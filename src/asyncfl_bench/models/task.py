@@ -150,9 +150,9 @@ class Task:
         """Return the bytes of activations of a gradient of b samples."""
         return activations.step_bytes(self.flat, self._sample, b)
 
-    def stacked_step_bytes(self, b: int) -> int:
-        """Return the same for each model of a stack."""
-        return activations.stacked_step_bytes(self.flat, self._sample, b)
+    def stacked_step_bytes(self, b: int, p: int) -> int:
+        """Return the same for p stacked models."""
+        return activations.stacked_step_bytes(self.flat, self._sample, b, p)
 
     def evaluation_bytes(self) -> int:
         """Return the bytes of activations of an evaluation; a compiled network has next to none."""
@@ -193,13 +193,16 @@ class Task:
         """The array on the task's device, for what is sent once. See ``storage.send``."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
-    def batch(self, indices: np.ndarray | Tensor, augment: Augmentation | None = None) -> tuple[Tensor, Tensor]:
+    def batch(
+        self, indices: np.ndarray | Tensor, augment: Augmentation | None = None, out: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
         ids stay integers, (..., L); those of an encoder end behind the longest text of ``indices`` on the host.
 
         augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
                  pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true;
                  arrays, or tensors on the device
+        out      memory for x, used for pixels
         """
         x_train = self._x_train
         if isinstance(indices, np.ndarray):
@@ -213,7 +216,7 @@ class Task:
             near = (part if isinstance(part, Tensor) else send(part, self.device) for part in augment)
             x = crop_and_flip(x, *(part.reshape(-1) for part in near))
         y = self._y_train.index_select(0, flat_index)
-        return self.as_float(x).view(*indices.shape, *x.shape[1:]), y.view(indices.shape)
+        return self.as_float(x.view(*indices.shape, *x.shape[1:]), out), y.view(indices.shape)
 
     def labels(self, indices: np.ndarray) -> Tensor:
         """(B,) int64 labels of training samples by index (B,), on the CPU."""
@@ -310,11 +313,12 @@ class Task:
             **({"encoder": facts} if (facts := getattr(self.flat.module, "facts", None)) else {}),
         }
 
-    def as_float(self, x: Tensor) -> Tensor:
-        """Pixels to normalised float32; floats and token ids pass."""
+    def as_float(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Pixels to normalised float32, in ``out`` if it is given; floats and token ids pass."""
         if self._factor is None or self._offset is None:
             return x
-        return x.float().mul_(self._factor).add_(self._offset)
+        x = x.float().mul_(self._factor)
+        return torch.add(x, self._offset, out=x if out is None else out)
 
 
 def text_lengths(x: np.ndarray, padding: int) -> np.ndarray:
