@@ -18,7 +18,8 @@ class FedBuffConfig(BufferConfig):
                         all
     staleness_exponent  a, of polynomial and freshest
     momentum            of the server step
-    max_staleness       server iterations; the sum leaves out older uploads, which are not counted; null: none
+    max_staleness       server iterations; the sum leaves out older uploads, which are not counted; FedEcho's teacher
+                        has them. null: none
     """
 
     staleness_weight: Annotated[str, one_of("constant", "polynomial", "freshest")] = "constant"

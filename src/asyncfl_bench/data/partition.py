@@ -265,7 +265,7 @@ class Iid(Split):
 @dataclass
 class ShardsConfig(PartitionConfig):
     """
-    shards_per_client  s, about the number of classes that a client sees
+    shards_per_client  s, about the number of classes that a client sees; 2 in the FedAvg paper
     per_class          true: every class is cut by itself, into n s / C shards (whole), so that no client has more than
                        s classes, whatever their sizes | false: all samples are cut at once, sorted by label
     """

@@ -59,7 +59,8 @@ DRAW = 0  # seed of the samples held out, the same for every run
 class TextsConfig(CheckedSettings):
     """
     name          the set, read from <data_dir>/NAME.jsonl
-    judged_on     the split that is the test set; the split that is neither this nor to train is Data.x_other
+    judged_on     the split that is the test set, test alone with newsgroups20; the split that is neither this nor
+                  to train is Data.x_other
     test_samples  only the first ones of the test set
     length        L, tokens of a text: longer ones are cut, shorter ones padded
     words         known words, the most frequent first; null: all in the texts to train, or the model's own

@@ -39,6 +39,7 @@ class Counters:
 @dataclass
 class BudgetConfig(CheckedSettings):
     """When a run ends: whichever limit is reached first. null means no such limit.
+    A limit on the command line replaces those of files.
 
     server_iterations  changes of the global model (ACE's first full round is one); 500 if no limit is given
     uploads            uploads that reached the server. ACE's first full round is n and is never cut short, nor is a

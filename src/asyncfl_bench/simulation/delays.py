@@ -304,7 +304,8 @@ class Classes(Delay):
 class RankedClassesConfig(ClassesConfig):
     """
     shares  of the clients in each class, up to a common factor
-    gamma   weight of chance against the number of samples in the ranking; null: chance alone
+    gamma   weight of chance against the number of samples in the ranking, not in the FedEcho paper; null: chance
+            alone
     """
 
     shares: list[float] = field(default_factory=lambda: [6.0, 3.0, 1.0])
