@@ -130,9 +130,14 @@ class BatchedComputer(SequentialComputer):
 
     def _reports(self, works: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
         """(u, C) outputs of each local model, where they are asked for."""
-        network = self.task.flat.stack
+        if self.reports and not hasattr(self._own, "network"):
+            flat = self.task.flat
+            self._own.network = flat.perceptron or flat.clone_for_thread()
         rows = zip(works, start_pd, out_pd, strict=True)
-        return [self._outputs(work, start_d, upload_d, network) for work, start_d, upload_d in rows]
+        return [
+            self._outputs(work, start_d, upload_d, getattr(self._own, "network", None))
+            for work, start_d, upload_d in rows
+        ]
 
     def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
         """Write the (1, d) upload, return the (1,) mean loss and the outputs."""

@@ -169,7 +169,7 @@ class StackComputer(SequentialComputer):
         for row in rows:
             if not self.batches.sample_count(row.work.client):  # an empty client has learned nothing
                 row.upload_d.zero_()
-            outputs_uc = self._outputs(row.work, row.received[0], row.upload_d, self.task.flat.stack)
+            outputs_uc = self._outputs(row.work, row.received[0], row.upload_d, self.task.flat)
             assert row.loss is not None
             answers.append(ComputedUpload(row.loss, None, outputs_uc))
         return lambda: answers

@@ -41,7 +41,6 @@ def _precision_of_convolutions(w_pd: Tensor) -> Iterator[None]:
         products.allow_tf32 = before
 
 
-@dataclass
 class StackedRelu:
     def forward(self, a: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
         return torch.clamp_min(a, 0, out=out), a
@@ -129,7 +128,7 @@ def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate(packed).astype(np.int32), np.concatenate(unpacked).astype(np.int32)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=8)
 def _window_indices(
     b: int, height: int, width: int, layer: tuple[int, int, int], here: int
 ) -> tuple[np.ndarray, np.ndarray]:

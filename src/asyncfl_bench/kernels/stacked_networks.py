@@ -109,12 +109,8 @@ class StackedNetwork:
         return loss_p
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """(B, C) outputs of one model at ``w_d`` for x (B, ...)."""
-        bound = self.bind(1, len(x), x.shape[1:], w_d)
-        logits_pbc, *_ = (
-            self._perceptron_inputs(w_d[None], x[None])[::-1] if bound is None else bound.forward(w_d[None], x[None])
-        )
-        return logits_pbc[0]
+        """(B, C) outputs of one perceptron at ``w_d`` for x (B, ...)."""
+        return self._perceptron_inputs(w_d[None], x[None])[-1][0]
 
     def _perceptron_inputs(self, w_pd: Tensor, x_pb: Tensor) -> list[Tensor]:
         """(p, B, ...) inputs of each linear layer, and the logits."""
