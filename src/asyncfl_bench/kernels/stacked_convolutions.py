@@ -1,9 +1,9 @@
 """Gradients of p convolutional networks for mini-batches of one shape, with few kernels and few copies.
 
-Windows of images are rows of a table by index: a row of zeros is what is around an image, and a row with a one gives
-each window the factor of its bias. So no image is padded, and the product for the gradient of the weights has that of
-the bias too. The way back from windows to pixels is a sum of rows by index. Both need weights whose windows have the
-channels of a pixel side by side. One gather brings them into this order, another brings the gradients back.
+Windows of images are rows of a table by index. A part of zeros stands for the pixels around an image, so no image is
+padded. A part with a one gives each window the factor of its bias, so the product for the gradient of the weights has
+that of the bias too. The way back from windows to pixels is a sum of rows by index. The channels of a pixel are side by
+side in a window, unlike in the flat vector: one gather brings weights into this order, another brings gradients back.
 
 Legend: p models, d parameters of each, B samples of a mini-batch, N windows or samples of a layer, i inputs of a window
 or sample, o outputs, r numbers of a row: inputs, a one and zeros; m numbers of all rows.
@@ -118,7 +118,7 @@ def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(layer, StackedLinear):
             outputs, inputs, row = layer.outputs, layer.inputs, layer.row
             if isinstance(layer, StackedConvolution):
-                # windows have zeros for all but the first
+                # windows have zeros in all these places but the first
                 bias_ox = (layer.at + outputs * inputs + np.arange(outputs))[:, None].repeat(row - inputs, axis=1)
                 packed.append(np.concatenate([layer.at + layer.weight_places(), bias_ox], axis=1).ravel())
             begins_o1, places = total + row * np.arange(outputs)[:, None], np.empty(outputs * inputs, np.int64)
