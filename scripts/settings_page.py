@@ -7,6 +7,7 @@ from pathlib import Path
 
 from asyncfl_bench.config import PARTS, manual, options
 from asyncfl_bench.config.choices import groups
+from asyncfl_bench.config.settings import LISTED
 from asyncfl_bench.config.variants import variant
 
 ROOT = Path(__file__).parents[1]
@@ -58,7 +59,7 @@ def page() -> str:
             lines += ["[A table](../../sweeps/README.md) lists the choices.", ""]
             continue
         lines += table(choices, "| choice | meaning |")
-        if group in PARTS and (rows := settings_of_group(group)):
+        if group in (*PARTS, *LISTED) and (rows := settings_of_group(group)):
             lines += table(rows, f"{HEADER} choices |")
     return "\n".join(lines).rstrip("\n") + "\n"
 

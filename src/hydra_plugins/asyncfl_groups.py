@@ -99,7 +99,7 @@ def _section(config_path: str) -> dict[str, Any] | None:
 
 def _with_defaults(group: str, config: Any) -> Any:
     """Return the settings of a file with the defaults that classes declare and the file does not list."""
-    from asyncfl_bench.config.classes import defaults_of_section
+    from asyncfl_bench.config.classes import class_sections, defaults_of_class
     from asyncfl_bench.config.settings import LISTED, PARTS, RootConfig, root_sections
     from asyncfl_bench.ranges import default_values
 
@@ -108,11 +108,9 @@ def _with_defaults(group: str, config: Any) -> Any:
         return OmegaConf.merge(default_values(RootConfig) | sections, config)
     if group not in (*PARTS, *LISTED) or any(isinstance(one, str) for one in config.get("defaults", [])):
         return config  # it changes another choice
-    tree: Any = OmegaConf.to_container(config)
-    if group in PARTS and group not in tree:
-        return OmegaConf.merge(defaults_of_section(group, tree), config)
-    sections = tree if group in LISTED else {group: tree[group]}
-    return OmegaConf.merge({name: defaults_of_section(group, one) for name, one in sections.items()}, config)
+    sections = class_sections(group, OmegaConf.to_container(config))
+    filled = {key: defaults_of_class(group, str(one["_target_"])) for key, one in sections.items()}
+    return OmegaConf.merge(filled.get("", filled), config)
 
 
 def _with_moved_choices(config_path: str, result: ConfigResult) -> ConfigResult:

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench.config import PARTS, compose, options
 from asyncfl_bench.config.choices import choice_file
-from asyncfl_bench.config.classes import part_class
+from asyncfl_bench.config.classes import class_sections, part_class
 from asyncfl_bench.config.manual import _comments, describe_settings
 from asyncfl_bench.config.places import class_names, config_directory
 from asyncfl_bench.config.settings import SEARCH_SPACE, TRACKING, RootConfig, root_sections
@@ -21,12 +21,10 @@ CHOICES = [(group, name) for group, name in CHOICES if class_names(choice_file(g
 def section_of(group, name):
     """The settings that a yaml lists, its class's Config, and the comments beside the settings."""
     file = choice_file(group, name)
-    tree, comments = OmegaConf.to_container(OmegaConf.load(file)), _comments(file)
-    schema = part_class(f"{group}._target_", class_names(file)[0]).Config
-    inner = group if group in tree else name if group == TRACKING else None
-    if inner is None:
-        return tree, schema, comments
-    return tree[inner], schema, {key.removeprefix(f"{inner}."): text for key, text in comments.items()}
+    comments = _comments(file)
+    ((key, section),) = class_sections(group, OmegaConf.to_container(OmegaConf.load(file))).items()
+    schema = part_class(f"{group}._target_", section["_target_"]).Config
+    return section, schema, {name.removeprefix(f"{key}."): text for name, text in comments.items()}
 
 
 SCHEMAS = {section_of(*one)[1] for one in CHOICES} | {RootConfig, *root_sections().values()}
@@ -82,3 +80,5 @@ def test_a_value_of_a_yaml_and_defaults_of_the_class_are_composed():
     }
     rows = {key: (value, text) for key, value, _, text in describe_settings("delay", "uniform_by_label")}
     assert rows["delay.low"] == ("0.0", "units; of clients that hold the first label")
+    rows = [key for key, *_ in describe_settings("tracking", "wandb")]
+    assert rows[:2] == ["tracking.wandb.project", "tracking.wandb.entity"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..errors import PACKAGE, BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
-from .classes import defaults_of_section, part_class
+from .classes import defaults_of_class, part_class
 from .other_names import describe_other_choice
 from .overrides import describe_multirun, parse_override
 from .places import class_names, places
@@ -110,7 +110,7 @@ def choices_with(group: str, setting: str) -> list[str]:
         if line.search(file.read_text(encoding="utf-8", errors="replace")):
             return True
         own = [name for name in class_names(file) if name.partition(".")[0] == PACKAGE]
-        return any(setting in defaults_of_section(group, {"_target_": name}) for name in own)
+        return any(setting in defaults_of_class(group, name) for name in own)
 
     return sorted(file.stem for file in files if has_setting(file))
 

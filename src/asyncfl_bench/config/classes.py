@@ -28,6 +28,7 @@ from ..errors import (
 )
 from ..ranges import Absent, CheckedSettings, Range, default_values, settings_from_arguments
 from .places import allow_local_modules, module_folders
+from .settings import LISTED
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
 _BASES = {
@@ -92,11 +93,17 @@ def part_class(key: str, name: str) -> Any:
     return target
 
 
-def defaults_of_section(group: str, section: Any) -> dict[str, Any]:
-    """Return the defaults of the class that a section of a yaml names; none without a class that can be used."""
-    if not isinstance(section, Mapping) or "_target_" not in section:
+def class_sections(group: str, tree: Any) -> dict[str, Any]:
+    """Return the sections of a yaml that name a class, by their key in the file, which is empty for the file itself."""
+    if not isinstance(tree, Mapping):
         return {}
-    name = str(section["_target_"])
+    nested = isinstance(tree.get(group), Mapping)  # the file also changes another group
+    named = tree if group in LISTED else {group: tree[group]} if nested else {"": tree}
+    return {key: one for key, one in named.items() if isinstance(one, Mapping) and "_target_" in one}
+
+
+def defaults_of_class(group: str, name: str) -> dict[str, Any]:
+    """Return the section of a class with all its defaults; an empty one for a class that cannot be used."""
     try:
         return {"_target_": name, **default_values(part_class(f"{group}._target_", name).Config)}
     except ConfigError:  # the check of all settings says what is wrong

@@ -14,9 +14,9 @@ from ..errors import ConfigError, describe_place, did_you_mean, format_value
 from ..ranges import default_values, describe_range, setting_fields, setting_texts
 from .check import describe_type
 from .choices import choice_file, groups, locating_yaml_errors, options
-from .classes import part_class
-from .places import class_names, places
-from .settings import PARTS, RootConfig, root_sections
+from .classes import class_sections, part_class
+from .places import places
+from .settings import LISTED, PARTS, RootConfig, root_sections
 from .variants import VARIANTS, variant
 
 LAUNCHERS = "hydra/launcher"
@@ -92,11 +92,11 @@ def _describe_choice(group: str, choice: str) -> str:
     """Return the settings of one choice, with their allowed values and comments. Raises ConfigError."""
     path = choice_file(group, choice)
     lines = [f"{group}={choice}: {_description(path)}", f"in {path}", ""]
-    if group not in PARTS:
+    settings = describe_settings(group, choice) if group in (*PARTS, *LISTED) else []
+    if group not in PARTS and not settings:
         held = _describe_sections(group, choice)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
         return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
-    settings = describe_settings(group, choice)
     if not settings:
         lines.append("It has no settings.")
     lines += [line for row in settings for line in _lines_of_setting(row)]
@@ -112,24 +112,25 @@ def _lines_of_setting(row: tuple[str, str, str, str]) -> list[str]:
 
 
 def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]]:
-    """Return (key, value, what it may be, what it means) of every setting of a choice of a part.
+    """Return (key, value, what it may be, what it means) of every setting of a choice of a part, tracker or observer.
 
-    Raises ConfigError for an unknown choice and for a yaml that cannot be read or names no class.
+    Raises ConfigError for an unknown choice, and for a yaml that cannot be read or names no class for a part.
     """
     path = choice_file(group, choice)
     with locating_yaml_errors(group, choice, path):
         tree: Any = OmegaConf.to_container(OmegaConf.load(path))
-    if not isinstance(tree, dict) or not (named := class_names(path)):
-        raise ConfigError(
-            group, choice, f"{describe_place(path)}: names no class; write the line _target_: MODULE.CLASS into it"
-        )
-    schema = part_class(f"{group}._target_", named[0]).Config
-    comments = _comments(path)
-    nested = isinstance(tree.get(group), dict)  # a yaml that also changes another group
-    found = []
-    for key, value, limits, text in _settings(schema, tree[group] if nested else tree):
-        comment = comments.get(f"{group}.{key}" if nested else key, "")
-        found.append((f"{group}.{key}", _format_value(value), limits, "; ".join(filter(None, (text, comment)))))
+    sections = class_sections(group, tree)
+    if group in PARTS and not sections:
+        why = "names no class; write the line _target_: MODULE.CLASS into it"
+        raise ConfigError(group, choice, f"{describe_place(path)}: {why}")
+    found, comments = [], _comments(path)
+    for name, section in sections.items():
+        schema = part_class(f"{group}._target_", str(section["_target_"])).Config
+        inner = name and f"{name}."
+        outer = f"{group}.{inner}" if group in LISTED else f"{group}."
+        for key, value, limits, text in _settings(schema, section):
+            said = "; ".join(filter(None, (text, comments.get(f"{inner}{key}"))))
+            found.append((f"{outer}{key}", _format_value(value), limits, said))
     return found
 
 

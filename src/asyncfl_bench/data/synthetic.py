@@ -27,7 +27,7 @@ LabelledSamples = tuple[np.ndarray, np.ndarray]
 class SyntheticConfig(CheckedSettings):
     """
     alpha        spread of the means of the clients' linear models; published 0, 0.5, 1. It raises all classes alike, so
-                 it changes no label (see below)
+                 it changes no label
     beta         spread of the clients' inputs, a standard deviation; published 0, 0.5, 1
     clients      how many are made; must equal n_clients
     max_samples  cap on a client's samples before the split; null: none, as published

@@ -7,7 +7,7 @@ import itertools
 import pandas as pd
 
 from ...config.choices import choice_file, options
-from ...config.classes import defaults_of_section
+from ...config.classes import defaults_of_class
 from ...data.datasets import KNOWN
 from ...files import read_yaml
 
@@ -32,7 +32,7 @@ def _name_model(model: str, widths: list[float]) -> str:
     if pd.isna(widths).all() or model not in options("model"):
         return model
     listed = read_yaml(choice_file("model", model))
-    own = defaults_of_section("model", listed) | listed
+    own = defaults_of_class("model", listed["_target_"]) | listed
     for key, width in zip(_WIDTHS, widths, strict=True):
         whole = own.get(key.removeprefix("model."))
         if isinstance(whole, int) and width < whole:
