@@ -355,9 +355,10 @@ def test_what_some_rules_lack_is_dropped_from_their_runs_with_one_line():
 
 
 def write_bare(folder, lines=""):
-    """Write the yaml of a rule that lists no setting, with more lines."""
+    """Write the yaml of a rule that lists no setting, with more lines. Returns the folder of parts."""
     (folder / "algorithm").mkdir(exist_ok=True)
     (folder / "algorithm/bare.yaml").write_text(f"_target_: asyncfl_bench.algorithms.ace.Ace\n{lines}")
+    return folder
 
 
 @pytest.fixture
