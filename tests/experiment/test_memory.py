@@ -141,7 +141,7 @@ def test_uploads_that_a_live_run_keeps_are_counted_by_its_budget(monkeypatch, tm
     assert memory.kept_bytes(compose([*words[:3], "budget.server_iterations=7"]), 650) == 7 * 10 * 4 * (3 + 650)
     monkeypatch.setattr(memory, "_free_disk", lambda folder: 522_399)
     with pytest.raises(ConfigError, match=r"keep_uploads=true: takes 510.2 KiB in runs, where 510.2 KiB are free;"):
-        memory.refuse_if_disk_too_small(settings, 650)
+        memory.refuse_if_disk_too_small(memory.kept_bytes(settings, 650), settings.directory)
 
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])

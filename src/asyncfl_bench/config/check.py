@@ -27,8 +27,7 @@ from ..errors import (
 from ..files import expand_home, sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range, setting_fields
-from .classes import part_class
-from .code import digest_code, digest_modules
+from .classes import digest_code, digest_modules, part_class
 from .overrides import describe_multirun
 from .settings import (
     ABSENT,
@@ -54,14 +53,12 @@ LARGEST = 3.4028234e38  # number of single precision, in which models are
 def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps: bool = False) -> Settings:
     """Check a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
 
-    tree           the config as plain containers; it is used up
+    tree           the config as plain containers
     default_steps  no step size was chosen or searched: the data set's one for the model is used
     """
     from .resolve import resolve, use_step
 
-    tree.pop("hydra", None)
-    for key in ("choices", ABSENT, *ORIGINS):
-        tree.pop(key, None)
+    tree = {key: value for key, value in tree.items() if key not in ("hydra", "choices", ABSENT, *ORIGINS)}
     sections = root_sections()
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
@@ -69,7 +66,7 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
             near = did_you_mean(key, (*root_names, *PARTS, *LISTED, *sections))
             said = suggest_setting(key, format_value(value), tree) or f"is not a setting{near}"
             raise ConfigError(key, value, said)
-    step = _pop_default_step(tree, choices)
+    step = _default_step(tree, choices.get("model", ""))
     settings = Settings(
         default_steps=default_steps,
         root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
@@ -93,13 +90,15 @@ def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps:
     return settings
 
 
-def _pop_default_step(tree: dict[str, Any], choices: dict[str, str]) -> float | None:
-    """Remove the step sizes by model from the data set's section; return that of the model, None without one.
+def _default_step(tree: dict[str, Any], model: str) -> float | None:
+    """Return the data set's step size for a model, None without one; the tree loses the step sizes by model.
 
     Raises ConfigError.
     """
-    section, model = tree.get("dataset"), choices.get("model", "")
-    steps = section.pop(DEFAULT_STEP, None) if isinstance(section, dict) else None
+    steps, section = None, tree.get("dataset")
+    if isinstance(section, dict):
+        steps = section.get(DEFAULT_STEP)
+        tree["dataset"] = {key: value for key, value in section.items() if key != DEFAULT_STEP}
     check(isinstance(steps, dict | None), f"dataset.{DEFAULT_STEP}", steps, "a step size by model, {mlp: 0.1}")
     step = (steps or {}).get(model)
     ok = step is None or (isinstance(step, int | float) and step > 0)

@@ -1,18 +1,23 @@
-"""The class that a yaml names as ``_target_``: whether it suits its group, and mistakes in its members."""
+"""The class that a yaml names as ``_target_``: whether it suits its group, mistakes in its members, and its code.
+
+A digest of a user's code covers the modules of the classes that a run names, and the user's modules that these import.
+"""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
+import hashlib
 import importlib
 import inspect
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from functools import cache
-from types import CodeType, FunctionType
+from pathlib import Path
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from ..errors import (
@@ -23,6 +28,7 @@ from ..errors import (
     describe_place,
     did_you_mean,
     is_built_in,
+    is_user_file,
     list_some,
     place_of_code,
 )
@@ -45,6 +51,8 @@ _BASES = {
 LIKENESS = 0.8  # ratio of difflib from which a name is taken for a misspelt one
 NEED_SUPER = ("__init__", "__post_init__", "start", "resolve", "idle")  # where the method above does something
 _MISSING = object()
+UNKNOWN = "unknown"  # the digest of a run of an earlier version
+_OTHERS = (PACKAGE, "torch", "torchvision")  # packages whose versions a summary has
 
 
 def part_class(key: str, name: str) -> Any:
@@ -171,7 +179,7 @@ def _annotation_problem(cls: type, field: str, annotation: object) -> str:
     return ""
 
 
-@cache
+@functools.cache
 def check_members(key: str, name: str, target: type) -> None:
     """Raise ConfigError(key, name, ...) for members of a user's class that cannot be meant as they are written.
 
@@ -281,3 +289,56 @@ def _header(method: FunctionType) -> str:
     """The parameters as in a definition, without their types."""
     by_place, by_name = _parameters(method)
     return f"({', '.join([*by_place, *(['*', *by_name] if by_name else [])])})"
+
+
+def is_own_class(name: str) -> bool:
+    """Return True for the dotted name of a class that is neither of this package nor of torch's."""
+    return name.partition(".")[0] not in _OTHERS
+
+
+def digest_modules(targets: Iterable[Any]) -> dict[str, str]:
+    """Return module -> SHA-256 of its file, of users' classes and of the user's modules that these import at their top.
+
+    A file is read when a class of it is first named. One that cannot be read is left out, as in a notebook.
+    """
+    found: dict[str, str] = {}
+    left = [target.__module__ for target in targets if is_own_class(target.__module__)]
+    while left:
+        name = left.pop(0)
+        if name not in found and (module := sys.modules.get(name)) is not None:
+            digest, imported = _read_module(module)
+            found |= {name: digest} if digest else {}
+            left += imported
+    return found
+
+
+def digest_code(modules: Mapping[str, str]) -> str:
+    """Return 8 hex digits for the digests of modules; an empty text for none."""
+    return hashlib.sha256(repr(sorted(modules.items())).encode()).hexdigest()[:8] if modules else ""
+
+
+@functools.cache
+def _read_module(module: ModuleType) -> tuple[str, list[str]]:
+    """Return the SHA-256 of a module's file and the names of the user's modules that it imports at its top."""
+    try:
+        content = Path(str(module.__file__)).read_bytes()
+        found = [name.split(".") for name in _imported_names(ast.parse(content).body, module)]
+    except (OSError, SyntaxError, ValueError):  # a compiled module has no source
+        return "", []
+    names = {".".join(parts[: count + 1]) for parts in found for count in range(len(parts))}  # with their packages
+    files = {name: getattr(sys.modules.get(name), "__file__", None) for name in sorted(names)}
+    return hashlib.sha256(content).hexdigest(), [name for name, file in files.items() if file and is_user_file(file)]
+
+
+def _imported_names(body: Iterable[ast.AST], module: ModuleType) -> Iterator[str]:
+    """Yield the dotted names that statements import, without those inside functions."""
+    for node in body:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = str(module.__package__).split(".")
+            parents = above[: len(above) - node.level + 1] if node.level else []
+            source = ".".join([*parents, *filter(None, [node.module])])
+            yield from (f"{source}.{alias.name}" for alias in node.names)  # a module, or a name in ``source``
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from _imported_names(ast.iter_child_nodes(node), module)

@@ -21,9 +21,8 @@ from ..simulation.budget import TARGET
 from .check import check_settings
 from .choices import Composition, choice_file, choices_with, composition, groups
 from .classes import part_class
-from .hydra_keys import check_hydra, check_hydra_of_single_run, check_hydra_words
 from .interpolations import RunConfig
-from .overrides import Override, parse_override
+from .overrides import Override, check_hydra, check_hydra_of_single_run, check_hydra_words, parse_override
 from .places import class_names, command_text
 from .saved import START_AGAIN, saved_config
 from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, identity_of_tree
@@ -43,9 +42,21 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
     if resumed:
         return _resumed_settings(str(resumed[-1].value), [w for w in words if w.key != "resume"])
     check_hydra_words(overrides, multirun=False)
-    shared = Compositions()
-    settings = shared.settings(overrides, own)
-    check_hydra_of_single_run(shared.config(overrides).hydra)
+    run = Compositions().config(overrides)
+    settings = _placed_settings(run, overrides, own)
+    check_hydra_of_single_run(run.hydra)
+    return settings
+
+
+def _placed_settings(run: RunConfig, overrides: list[str], own: Mapping[str, dict[str, Any]]) -> Settings:
+    """Return the checked settings of a run, placed where Hydra's settings say if these name a place by hand."""
+    settings = check_composed(run.tree, run.hydra, overrides, own)
+    for one in map(parse_override, overrides):
+        refuse_idle(one, settings.idle)
+    if (folder := run.folder("hydra.run.dir")) is not None:
+        if not folder:
+            raise ConfigError("hydra.run.dir", "", "must be a directory")
+        settings.place = expand_home(folder, "hydra.run.dir")
     return settings
 
 
@@ -84,17 +95,9 @@ class Compositions:
         chosen = [one for one in words if one not in values]
         return self._composition(tuple(one.text for one in sorted(chosen, key=self._order))), values
 
-    def settings(self, overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
-        """The checked settings of one job, placed where Hydra's settings say if these name a place by hand."""
-        run = self.config(overrides)
-        settings = check_composed(run.tree, run.hydra, overrides, own)
-        for one in map(parse_override, overrides):
-            refuse_idle(one, settings.idle)
-        if (folder := run.folder("hydra.run.dir")) is not None:
-            if not folder:
-                raise ConfigError("hydra.run.dir", "", "must be a directory")
-            settings.place = expand_home(folder, "hydra.run.dir")
-        return settings
+    def settings(self, overrides: list[str]) -> Settings:
+        """Return the checked settings of one job, placed as a single run is. Raises ConfigError."""
+        return _placed_settings(self.config(overrides), overrides, {})
 
     def chooses_files(self, one: Override) -> bool:
         """Return True for an override that Hydra composes: a choice, ``hydra.…``, ``+key``; False for our settings."""
@@ -283,7 +286,7 @@ def repeated_settings(tree: dict, choices: dict[str, str], identity: str, overri
     tree = asdict(RootConfig()) | tree
     paths = [f"{name}.path" for name in PARTS if isinstance(tree[name], dict) and "path" in tree[name]]
     _change_saved(tree, map(parse_override, overrides), "a repeated run", paths)
-    settings = check_settings(tree, dict(choices))
+    settings = check_settings(tree, choices)
     if settings.identity != identity:
         raise ConfigError(
             "--repeat", identity, f"is now {settings.identity}: made by another version, or of other files"
@@ -298,7 +301,7 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     """
     path = expand_home(directory, "resume")
     tree, choices = saved_config(path)
-    was = check_settings(copy.deepcopy(tree), choices)
+    was = check_settings(tree, choices)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
     _change_saved(tree, words, "a resumed run", ["budget"])

@@ -17,7 +17,8 @@ from ..types import Facts
 
 if TYPE_CHECKING:
     from ..algorithms.needs import Needs
-    from .settings import Component, Settings
+    from ..simulation.budget import BudgetConfig
+    from .settings import Component, RootConfig, Settings
 
 ORDER = (
     "model",
@@ -35,18 +36,18 @@ def resolve(settings: Settings) -> None:
     parts, choices = settings.parts, settings.choices
     _check_length(choices)
     parts["live"].target.prepare(settings)
-    _resolve_clock_and_concurrency(settings)
+    _resolve_clock_and_concurrency(settings.root, parts, settings.needs.cuts, choices)
     _resolve_unlabelled(settings)
     _check_private_samples(parts, choices, settings.evaluation.validation_share)
     _check_cut_model(settings)
     _check_queues(parts["schedule"], choices, settings.needs)
-    _check_waiting_rule(settings)
+    _check_waiting_rule(settings.root, parts, settings.needs, choices)
     for name in ORDER:
         try:
             parts[name].config.resolve(_facts(settings))
         except ConfigError as error:
             raise error.with_prefix(name) from None
-    _check_that_time_passes(settings)
+    _check_that_time_passes(settings.budget, settings.root.clock, parts["delay"], choices)
     _check_captured_model(parts["model"], choices, settings.root.executor)
     parts["diagnostics"].target.check_run(settings)
     _check_clients(parts["heterogeneity"], choices, settings.evaluation.clients)
@@ -72,12 +73,12 @@ def _check_length(choices: Mapping[str, str]) -> None:
     check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
-def _resolve_clock_and_concurrency(settings: Settings) -> None:
+def _resolve_clock_and_concurrency(
+    root: RootConfig, parts: Mapping[str, Component], cuts: bool, choices: Mapping[str, str]
+) -> None:
     """Set the clock and the concurrency, and check the settings that depend on the clock."""
-    root = settings.root
-    cuts, choices = settings.needs.cuts, settings.choices
     if root.clock == "auto":
-        root.clock = "ticks" if settings.parts["delay"].config.unit == "ticks" and not cuts else "time"
+        root.clock = "ticks" if parts["delay"].config.unit == "ticks" and not cuts else "time"
     allowed = f"time or auto with algorithm={choices.get('algorithm')}: within its work a client waits for the server"
     check(root.clock == "time" or not cuts, "clock", root.clock, allowed)
     whole = root.clock == "ticks" or root.tick_rounding == "down"
@@ -88,7 +89,7 @@ def _resolve_clock_and_concurrency(settings: Settings) -> None:
         root.concurrency = root.n_clients
     allowed = f"at most the number of clients (n_clients={root.n_clients})"
     check(root.concurrency <= root.n_clients, "concurrency", root.concurrency, allowed)
-    rule = settings.parts["algorithm"].config
+    rule = parts["algorithm"].config
     try:
         if isinstance(rule, TickConfig):
             rule.resolve_clock(root.clock)
@@ -170,16 +171,17 @@ def _check_queues(schedule: Component, choices: Mapping[str, str], needs: Needs)
     check(not one, "schedule", choices.get("schedule"), allowed)
 
 
-def _check_waiting_rule(settings: Settings) -> None:
+def _check_waiting_rule(
+    root: RootConfig, parts: Mapping[str, Component], needs: Needs, choices: Mapping[str, str]
+) -> None:
     """Check that every client for which the rule waits sends an upload."""
-    needs, root = settings.needs, settings.root
-    name = settings.choices.get("algorithm")
+    name = choices.get("algorithm")
     allowed = f"always or suspension: algorithm={name} would wait forever for clients that left"
-    ends = settings.parts["availability"].target.ends_for_some
-    check(not (needs.waits_for and ends), "availability", settings.choices.get("availability"), allowed)
+    ends = parts["availability"].target.ends_for_some
+    check(not (needs.waits_for and ends), "availability", choices.get("availability"), allowed)
     assert root.concurrency is not None
     heard = needs.waits_for != "all" or root.concurrency >= root.n_clients
-    schedule = settings.parts["schedule"].target
+    schedule = parts["schedule"].target
     allowed = f"n_clients={root.n_clients} with algorithm={name}, which waits for every client, or schedule=random_idle"
     check(heard or not schedule.some_never, "concurrency", root.concurrency, allowed)
 
@@ -250,8 +252,8 @@ def _idle_settings(configs: Mapping[str, Any], facts: Facts) -> dict[str, str]:
     return idle
 
 
-def _check_that_time_passes(settings: Settings) -> None:
-    budget = settings.budget
-    takes_time = settings.root.clock == "ticks" or settings.parts["delay"].config.takes_time
-    allowed = f"joined by another budget: under delay={settings.choices.get('delay')} virtual time stands still"
+def _check_that_time_passes(budget: BudgetConfig, clock: str, delay: Component, choices: Mapping[str, str]) -> None:
+    """Check that virtual time ends the run, if no other budget does."""
+    takes_time = clock == "ticks" or delay.config.takes_time
+    allowed = f"joined by another budget: under delay={choices.get('delay')} virtual time stands still"
     check(takes_time or not budget.only_time, "budget.virtual_time", budget.virtual_time, allowed)

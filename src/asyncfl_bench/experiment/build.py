@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -150,8 +149,9 @@ def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExec
     assert isinstance(rule, SplitRule) and cut is not None
     local, batches = base.build_local()
     size = Size(task.flat.d, cut.d_client, cut.activation)
-    most = int(task.clients.samples_n.max())
-    vectors = memory.count_cut_vectors(settings, rule, size, most, len(task.flat.lengths))
+    vectors = memory.count_cut_vectors(
+        settings.root, rule, size, largest_batch(settings, task), settings.evaluation.average, len(task.flat.lengths)
+    )
     workers = 0 if base.executor_kind == "sequential" or base.cores == 1 else base.cores
     step = task.step_bytes(largest_batch(settings, task)) * max(1, workers)
     vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
@@ -183,13 +183,14 @@ def _build_work_queue(
         rule.needs.keeps, n, model_d, place, base.storage, server_d=lambda: rule.variate_d, lr=local.lr
     )
     shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
-    memory.refuse_if_disk_too_small(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
+    kept = memory.kept_bytes(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
+    memory.refuse_if_disk_too_small(kept, settings.directory)
     live = _build_live(base, computer, memories, shape_uc)
     source: Computer = computer
-    if isinstance(kept := settings.parts["live"].config, RecordedConfig):
+    if isinstance(recorded := settings.parts["live"].config, RecordedConfig):
         allowed = "joined by delay=recorded; afl-run --replay DIR sets both"
         check(settings.choices.get("delay") == "recorded", "live", "recorded", allowed)
-        source = StoredUploads(str(kept.path), computer, flat.d, shape_uc)
+        source = StoredUploads(str(recorded.path), computer, flat.d, shape_uc)
     if live is not None:
         return live.queue, vectors, live
     return WorkQueue(source, memories=memories, keeps_base=rule.needs.base), vectors, None
@@ -248,7 +249,7 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
     tree  the run's resolved config;  folders  those that ``--config-dir`` named;  clients  of the process; None: all
     """
     use_folders(folders)
-    executor = build_run(check_settings(copy.deepcopy(tree), dict(tree["choices"])), clients).executor
+    executor = build_run(check_settings(tree, tree["choices"]), clients).executor
     assert isinstance(executor, WorkQueue) and isinstance(executor.computer, SequentialComputer)
     return executor.computer
 
@@ -263,9 +264,10 @@ def _count_vectors(
     one_step = settings.parts["client"].config.workload.one_step and not rule.needs.chooses_k  # else K may grow
     in_flight = concurrency + (n if rule.needs.first_round else 0)
     guess = memory.count_vectors(
-        settings,
+        settings.root,
         rule,
         flat.d,
+        settings.evaluation.average,
         len(flat.lengths),
         uploads=in_flight + 1 if computer.apart else 3 * computer.most_pieces,
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),

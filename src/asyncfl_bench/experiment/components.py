@@ -18,7 +18,7 @@ from ..models.parts import Cut
 from ..models.task import Task, build_task
 from ..randomness import Streams
 from ..storage import Storage, bytes_of
-from . import machine
+from . import machine, memory
 from .preflight import refuse_empty_clients
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from ..live.server import LiveServer
     from ..simulation.engine import Simulation
     from ..simulation.observer import Observer
-    from . import memory
     from .stopping import Stop
 
 GPU_FLOP = 1e9  # of a mini-batch step; from here on a GPU is worth its launches (docs/explanation/performance.md)
@@ -243,5 +242,4 @@ def build_cut(settings: Settings, task: Task) -> Cut | None:
 
 def largest_batch(settings: Settings, task: Task) -> int:
     """Return the number of samples of the largest mini-batch."""
-    size, most = settings.parts["client"].config.batch_size, int(task.clients.samples_n.max())
-    return most if size == "all" else min(size, most)
+    return memory.largest_batch(settings.parts["client"].config.batch_size, int(task.clients.samples_n.max()))

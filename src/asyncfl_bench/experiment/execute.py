@@ -245,9 +245,10 @@ def _refuse_another_run(settings: Settings) -> None:
     if not root.rerun:
         _refuse_run_without_precision(settings.earlier.directory if settings.earlier else directory)
     there = [name for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME) if (directory / name).exists()]
-    held = identity_in(directory)
-    changed = _changed_files(directory / SUMMARY_NAME, settings.digests)
-    if root.rerun or not there or (held == settings.identity and not changed):
+    if root.rerun or not there:
+        return
+    held, changed = identity_in(directory), _changed_files(directory / SUMMARY_NAME, settings.digests)
+    if held == settings.identity and not changed:
         return
     if settings.place is None:
         if held is not None:  # else its name says what it is, and what is in it cannot be read

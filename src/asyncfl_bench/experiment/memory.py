@@ -31,6 +31,7 @@ from . import machine
 if TYPE_CHECKING:
     from ..algorithms.base import ServerRule
     from ..config import Settings
+    from ..config.settings import RootConfig
     from ..models.layers import Size
 
 FLOAT = 4
@@ -113,53 +114,63 @@ class Vectors:
 
 
 def count_vectors(
-    settings: Settings, rule: ServerRule, d: int, tensors: int, *, uploads: int, computing: int, outputs: int
+    root: RootConfig,
+    rule: ServerRule,
+    d: int,
+    averaged: int | None,
+    tensors: int = 1,
+    *,
+    uploads: int,
+    computing: int,
+    outputs: int,
 ) -> Vectors:
     """Count the model vectors of a run whose clients have the whole model.
 
+    averaged   models of which a mean is evaluated
     uploads    held at most
     computing  vectors for computing them and for diagnostics
     outputs    numbers that models say about the server's own samples
     """
     cache: CacheConfig | None = rule.needs.cache
-    assert settings.root.concurrency is not None
+    assert root.concurrency is not None
     return Vectors(
         d=d,
         tensors=tensors,
-        rule=rule.vectors(settings.root.n_clients),
+        rule=rule.vectors(root.n_clients),
         cache=cache or (CacheConfig() if rule.needs.keeps else None),  # the latter is the clients'
         on_clients=rule.needs.keeps is not None,
         chosen=cache is not None,
         outputs=outputs if rule.needs.outputs else 0,
-        versions=settings.root.concurrency,
+        versions=root.concurrency,
         uploads=uploads,
         # the model, as it is, as it was at first and as it was last logged
         computing=computing + 3,
-        averaged=settings.evaluation.average or 0,
+        averaged=averaged or 0,
         along=rule.needs.second_vector,
     )
 
 
-def count_cut_vectors(settings: Settings, rule: SplitRule, size: Size, samples: int, tensors: int = 1) -> Vectors:
-    """Count the vectors of a run whose clients have a part of the model. samples: of the largest client.
+def count_cut_vectors(
+    root: RootConfig, rule: SplitRule, size: Size, batch: int, averaged: int | None, tensors: int = 1
+) -> Vectors:
+    """Count the vectors of a run whose clients have a part of the model. batch: samples of the largest mini-batch.
 
     Each client in flight holds its part before and after training, an optimizer state and a gradient. It also holds
     the activations of a mini-batch and their gradient.
     """
-    concurrency, batch = settings.root.concurrency, settings.parts["client"].config.batch_size
+    concurrency, message = root.concurrency, prod(size.activation) * batch
     assert concurrency is not None
-    message = prod(size.activation) * (samples if batch == "all" else min(batch, samples))
     return Vectors(
         d=size.d,
         tensors=tensors,
-        rule=rule.vectors(settings.root.n_clients),
+        rule=rule.vectors(root.n_clients),
         cache=None,
         on_clients=False,
         versions=0,
         uploads=0,
         # the model, as it is, as it was at first and as it was last logged, and a gradient
         computing=4,
-        averaged=settings.evaluation.average or 0,
+        averaged=averaged or 0,
         numbers=rule.split_numbers(size.d - size.d_client, concurrency, message)
         + concurrency * (4 * size.d_client + 2 * message),
     )
@@ -172,13 +183,14 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     """
     n, concurrency, streams = settings.root.n_clients, settings.root.concurrency, Streams(settings.root.seed)
     assert concurrency is not None
-    unlabelled = settings.parts["unlabelled"].config
+    averaged, unlabelled = settings.evaluation.average, settings.parts["unlabelled"].config
     asked = unlabelled.samples if isinstance(unlabelled, SamplesConfig) else 0
     server: Any = SimpleNamespace(samples=asked, classes=classes)  # stand-ins, of which only these facts are read
     part: Any = SimpleNamespace(activation=size.activation, classes=classes)
     rule = equip(settings.parts["algorithm"].build(), Storage(), streams, server, part if settings.needs.cuts else None)
     if isinstance(rule, SplitRule):
-        least, most = (count_cut_vectors(settings, rule, size, count) for count in (1, samples))
+        batches = (largest_batch(settings.parts["client"].config.batch_size, count) for count in (1, samples))
+        least, most = (count_cut_vectors(settings.root, rule, size, batch, averaged) for batch in batches)
         return least, most
     rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     client = settings.parts["client"]
@@ -191,7 +203,7 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
         together = max(together, ROWS)
         uploads = max(uploads, concurrency + (n if rule.needs.first_round else 0) + 1)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
-    most = count_vectors(settings, rule, size.d, 1, uploads=uploads, computing=computing, outputs=outputs)
+    most = count_vectors(settings.root, rule, size.d, averaged, uploads=uploads, computing=computing, outputs=outputs)
     fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
@@ -235,6 +247,11 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     raise RunTooLarge(key, value, f"vectors of {vectors.d} floats{also} need {' and '.join(missing)}; {advice}")
 
 
+def largest_batch(batch_size: int | str, samples: int) -> int:
+    """Return the number of samples of a mini-batch of a client that holds ``samples``."""
+    return samples if isinstance(batch_size, str) else min(batch_size, samples)
+
+
 def uploads_per_iteration(settings: Settings) -> int:
     """Return the uploads of a server iteration, of clients of equal speed and without losses."""
     root, needs = settings.root, settings.needs
@@ -253,11 +270,10 @@ def kept_bytes(settings: Settings, d: int, outputs: int = 0) -> int:
     return int(uploads) * FLOAT * (3 + d + outputs)
 
 
-def refuse_if_disk_too_small(settings: Settings, d: int, outputs: int = 0) -> None:
-    """Raise ConfigError if the uploads that a live run keeps do not fit on its disk."""
-    free, kept = _free_disk(settings.directory), kept_bytes(settings, d, outputs)
-    if free is not None and kept > free:
-        takes = f"takes {describe_size(kept)} in {settings.directory.parent}, where {describe_size(free)} are free"
+def refuse_if_disk_too_small(kept: int, directory: Path) -> None:
+    """Raise ConfigError if the bytes of uploads that a live run keeps in its directory do not fit on the disk."""
+    if (free := _free_disk(directory)) is not None and kept > free:
+        takes = f"takes {describe_size(kept)} in {directory.parent}, where {describe_size(free)} are free"
         raise ConfigError("live.keep_uploads", True, f"{takes}; set it to false or choose a smaller budget")
 
 

@@ -53,7 +53,7 @@ def replay_settings(directory: str | Path) -> Settings:
     path = expand_home(directory, "--replay")
     path = path if path.name not in ("", "..") else path.resolve()
     tree, choices = saved_config(path, "--replay")
-    live = check_settings(copy.deepcopy(tree), dict(choices))
+    live = check_settings(tree, choices)
     if not live.parts["live"].config.takes_place:
         raise ConfigError("--replay", path, "must be a live run; this one was simulated, and rerun=true repeats it")
     keeps = live.parts["live"].config.keep_uploads

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.composition import Compositions, UnknownSetting, check_composed, refuse_idle, refuse_listed_axis
-from ..config.hydra_keys import check_hydra_words
 from ..config.interpolations import FOLDERS
-from ..config.overrides import Override, parse_override, type_text
+from ..config.overrides import Override, check_hydra_words, parse_override, type_text
 from ..config.places import command_text
 from ..config.settings import ORIGINS, SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, check, list_some

@@ -103,7 +103,7 @@ def _upload_seconds(settings: Settings, parts: Components) -> float:
     """Return about the seconds of the local work behind an upload, by the gradient of a few samples."""
     task, client = parts.task, settings.parts["client"].config
     largest = int(task.clients.samples_n.max())
-    batch = largest if client.batch_size == "all" else min(client.batch_size, largest)
+    batch = memory.largest_batch(client.batch_size, largest)
     steps = math.ceil(largest / batch) * client.local_epochs if client.local_epochs else client.local_steps
     x, y = task.batch(np.arange(min(batch, FIRST_SAMPLES)))
     out_d = parts.model_d.clone()
