@@ -207,9 +207,12 @@ class BatchedComputer(SequentialComputer):
 
     def _bind(self, shape: tuple[int, ...], w_pd: torch.Tensor) -> Any:
         """Return memory of this thread for mini-batches of this shape (p, B); see ``StackedNetwork.bind``."""
-        if getattr(self._own, "shape", None) != shape:
-            self._own.shape, self._own.bound = shape, self.task.flat.stack.bind(*shape, self.task.shape, w_pd)
-        return self._own.bound
+        p, b = shape
+        most, last = getattr(self._own, "bound_shape", (0, 0))
+        if p > most or b != last:
+            self._own.bound_shape = most, _ = max(p, self._each), b
+            self._own.bound = self.task.flat.stack.bind(most, b, self.task.shape, w_pd)
+        return None if self._own.bound is None else self._own.bound.shrink_to(p)
 
     def vectors(self, local_steps: int) -> int:
         return self.local.vectors(local_steps) * self.most_pieces

@@ -11,6 +11,7 @@ or sample, o outputs, r numbers of a row: inputs, a one and zeros; m numbers of 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -163,6 +164,7 @@ class _BoundLinear:
     """
 
     shape: tuple[int, ...]
+    _of_models: tuple[str, ...] = ("_entered_pnr", "rows_pni", "inputs")
 
     def __init__(self, layer: StackedLinear, at: int, p: int, b: int, shape: tuple[int, ...], like: Tensor):
         self.layer, self._at, self.shape = layer, at, (layer.outputs,)
@@ -170,6 +172,13 @@ class _BoundLinear:
         self._entered_pnr[:, :, layer.inputs] = 1
         self.rows_pni = self._entered_pnr[:, :, : layer.inputs]
         self.inputs = self.rows_pni.view(p, b, *shape)
+
+    def shrink_to(self, p: int) -> _BoundLinear:
+        """Return the layer for p models in the same memory."""
+        small = copy.copy(self)
+        for name in self._of_models:
+            setattr(small, name, getattr(self, name)[:p])
+        return small
 
     def weight(self, rows_pm: Tensor) -> Tensor:
         """(p, outputs, r) view."""
@@ -190,6 +199,7 @@ class _BoundLinear:
 
 class _BoundConvolution(_BoundLinear):
     layer: StackedConvolution
+    _of_models = ("_table_pts", "rows_pni", "inputs", "_source_pmt", "_begins_pm")
 
     def __init__(self, layer: Any, at: int, p: int, b: int, shape: tuple[int, ...], like: Tensor):
         self.layer, self._at = layer, at
@@ -207,9 +217,10 @@ class _BoundConvolution(_BoundLinear):
         self._window_index, source_mt = (torch.tensor(index, device=like.device) for index in (part, source))
         self._places = math.prod(sides) * b * kernel**2  # of a model
         begins_p11 = torch.arange(p, dtype=torch.int32, device=like.device).view(-1, 1, 1) * self._places
-        # where a pixel is in no window: the number behind the last row
-        self._source = torch.where(source_mt < 0, p * self._places, source_mt + begins_p11).flatten()
-        self._begins = torch.arange(0, len(self._source), kernel**2, dtype=torch.int32, device=like.device)
+        # 0 where a pixel is in no window
+        self._source_pmt = torch.where(source_mt < 0, 0, source_mt + begins_p11 + 1)
+        begins = torch.arange(0, self._source_pmt.numel(), kernel**2, dtype=torch.int32, device=like.device)
+        self._begins_pm = begins.view(p, -1)
 
     def forward(self, w_pd: Tensor, packed_pm: Tensor, out_pno: Tensor | None) -> tuple[Tensor, Tensor]:
         p = len(w_pd)
@@ -228,12 +239,11 @@ class _BoundConvolution(_BoundLinear):
             torch.bmm(error_pno.transpose(1, 2), entered_pnr, out=self.weight(out_pm))
             if first:
                 return None
-            places = p * self._places
-            error_mc = error.new_empty(places + 1, channels)  # the last row is left out of sums
+            error_mc = error.new_empty(p * self._places + 1, channels)  # the first row is left out of sums
             weight_poi = self.weight(packed_pm)[:, :, : self.layer.inputs]
-            torch.bmm(error_pno, weight_poi, out=error_mc[:-1].view(p, -1, self.layer.inputs))
+            torch.bmm(error_pno, weight_poi, out=error_mc[1:].view(p, -1, self.layer.inputs))
         folded, *_ = aten._embedding_bag_forward_only(
-            error_mc, self._source, self._begins, False, 0, False, None, False, places
+            error_mc, self._source_pmt.flatten(), self._begins_pm.flatten(), False, 0, False, None, False, 0
         )
         return folded.view(p, -1, *sides, channels).permute(0, 1, 4, 2, 3)
 
@@ -269,8 +279,17 @@ class BoundNetwork:
                 layer, shape = bound, bound.shape
             self._steps.append(layer)
         self._pack, self._unpack = (torch.tensor(order, device=like.device) for order in orders)
+
+    @property
+    def inputs(self) -> Tensor | None:
         first = self._steps[0]
-        self.inputs = first.inputs if isinstance(first, _BoundLinear) else None
+        return first.inputs if isinstance(first, _BoundLinear) else None
+
+    def shrink_to(self, p: int) -> BoundNetwork:
+        """Return a network for p models, not more than now, in the same memory."""
+        small = copy.copy(self)
+        small._steps = [step.shrink_to(p) if isinstance(step, _BoundLinear) else step for step in self._steps]
+        return small
 
     def forward(self, w_pd: Tensor, x_pb: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
         """(p, B, C) logits, weights of convolutions, row by row, and what each layer keeps for the way back."""
