@@ -16,6 +16,7 @@ from asyncfl_bench import load_bank, sweep
 from asyncfl_bench.config import places
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import multiply_step
+from asyncfl_bench.data.base import MissingData
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
 from asyncfl_bench.multirun import stages
@@ -26,7 +27,7 @@ ROOT = Path(__file__).parents[1]
 WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))
 DECLARED = {
     1: "c0cc95532cf2893d",
-    2: "3bbb6e6da5cacc20",
+    2: "27d8e6022ed82ebc",
 }  # version of the bank -> digest of its worlds, its sweep and the ranges of all rules
 WHOLE = {"search_seeds": [100, 101], "finalists": 4, "judged_seeds": [200, 201]}
 
@@ -120,6 +121,21 @@ def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_
     found = re.search(r"^time: about 0:(\d\d):(\d\d) for 34 runs, at the median of the bank's rules (.*)$", text, re.M)
     assert found and 30 < 60 * int(found[1]) + int(found[2]) < 600
     assert found[3] == "(unknown for 34 runs of other worlds)"
+
+
+def test_a_world_whose_data_are_missing_is_left_out_in_one_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["sweep=bank", "algorithm=ace,asgd", f"data_dir={tmp_path}", "progress=false"]
+    both = [*words, "paper=bank/newsgroups,bank/digits"]
+    search = StagedSearch(both, stages_or_none(both))
+    search._leave_out_missing_data()
+    assert {text for cell in search.points for text in cell if text.startswith("paper=")} == {"paper=bank/digits"}
+    assert len(search.points) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"left out: {tmp_path / 'newsgroups20-minilm.npz'} is missing: `python scripts/embed_text.py")
+    alone = [*words, "paper=bank/newsgroups"]
+    with pytest.raises(MissingData, match="newsgroups20-minilm.npz is missing"):
+        StagedSearch(alone, stages_or_none(alone)).run()
 
 
 @pytest.mark.slow

@@ -16,7 +16,8 @@ from ..config import Settings
 from ..config.overrides import parse_override
 from ..config.search_stages import BANK, STAGES_KEY, STEPS, Point, Stages, multiply_step, step_key
 from ..config.settings import NOT_IDENTITY, SEARCH_SPACE
-from ..errors import EXIT_INTERRUPTED, ConfigError, InputError
+from ..data.base import MissingData
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment import RunResult
 from ..experiment.preflight import Preflight
 from ..files import say, show
@@ -95,6 +96,7 @@ class StagedSearch:
         """Run the stages one after another. Returns the exit code."""
         for job in self.refused:
             say(f"left out, {' '.join(job.overrides)}: {job.error}")
+        self._leave_out_missing_data()
         code, stages = 0, self._stages
         try:
             for number, (name, jobs_of_stage) in enumerate(stages, start=1):
@@ -114,6 +116,31 @@ class StagedSearch:
         if self._is_bank:
             self._write_bank_page(code)
         return code
+
+    def _leave_out_missing_data(self) -> None:
+        """Leave out unfinished searches whose data are missing, with one line each data set. Raises MissingData for all."""
+        preflight, missing = Preflight(), dict[str, MissingData]()
+        for cell, points in list(self.points.items()):
+            try:
+                preflight.check(settings_of(points.values())[0])
+            except MissingData as error:
+                if not self._is_finished(cell):
+                    missing[str(error)] = error
+                    del self.points[cell]
+            except BenchError:
+                pass  # the run says so
+        if not self.points:
+            raise next(iter(missing.values()))
+        for text in missing:
+            say(f"left out: {text}")
+
+    def _is_finished(self, cell: Cell) -> bool:
+        """Return True if no run of a rule in a world is missing."""
+        jobs, point = [*self.points[cell].values()], self._best_point(cell)
+        if point is None or None in self._results(jobs):
+            return False
+        jobs = [*self._cell_jobs(cell, point, self.stages.judged_seeds), *self._cell_factor_jobs(cell, point)]
+        return None not in self._results(jobs)
 
     def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours of all stages as text; runs nothing."""
@@ -260,9 +287,12 @@ class StagedSearch:
             job
             for cell in self.points
             if (point := self._best_point(cell)) is not None
-            for factor in self.stages.factors
-            for job in self._cell_jobs(cell, multiply_step(point, factor), self.stages.factor_seeds)
+            for job in self._cell_factor_jobs(cell, point)
         )
+
+    def _cell_factor_jobs(self, cell: Cell, point: Point) -> list[Job]:
+        steps = (multiply_step(point, factor) for factor in self.stages.factors)
+        return [job for step in steps for job in self._cell_jobs(cell, step, self.stages.factor_seeds)]
 
     def _finalists(self, cell: Cell) -> list[Point]:
         """Return the points with the highest scores on the first search seed."""
