@@ -118,7 +118,10 @@ class StagedSearch:
         return code
 
     def _leave_out_missing_data(self) -> None:
-        """Leave out unfinished searches whose data are missing, with one line each data set. Raises MissingData for all."""
+        """Leave out unfinished searches whose data are missing, with one line for each data set.
+
+        Raises MissingData if no search is left.
+        """
         preflight, missing = Preflight(), dict[str, MissingData]()
         for cell, points in list(self.points.items()):
             try:
