@@ -62,6 +62,11 @@ def test_the_readme_is_easy_to_read_and_begins_with_the_commands():
     ]  # fmt: skip
 
 
+def test_the_docs_without_findings_have_fewer_than_20000_words():
+    words = {page: len(page.read_text(encoding="utf-8").split()) for page in PAGES if page.parent.name != "findings"}
+    assert sum(words.values()) < 20_000, sorted(words.items(), key=lambda one: -one[1])[:5]
+
+
 def test_density_counts_prose_only():
     assert density("Ten words of prose are here and two more now (a) 5 %; 2.5 points.\n\n| 1 | 2 |\n") == pytest.approx(
         (200 / 11, 200 / 11)
