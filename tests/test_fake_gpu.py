@@ -15,7 +15,7 @@ from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.common.caches import make_cache
 from asyncfl_bench.algorithms.common.sums import RunningSum
 from asyncfl_bench.config import compose, options
-from asyncfl_bench.config.places import config_directory
+from asyncfl_bench.config.choices import choices_with
 from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.experiment import machine
 from asyncfl_bench.experiment.build import build_run
@@ -42,9 +42,11 @@ RUN = [
 ]
 
 
+BUFFERED_RULES = choices_with("algorithm", "buffer_size")
+
+
 def of_rule(name):
-    buffered = "buffer_size:" in (config_directory() / "algorithm" / f"{name}.yaml").read_text()
-    return [f"algorithm={name}", *(["algorithm.buffer_size=2"] if buffered else [])]
+    return [f"algorithm={name}", *(["algorithm.buffer_size=2"] if name in BUFFERED_RULES else [])]
 
 
 # what one setting of each rule leaves out: other local work, executors and networks, clients that keep something
