@@ -43,6 +43,8 @@ def _precision_of_convolutions(w_pd: Tensor) -> Iterator[None]:
 
 
 class StackedRelu:
+    """Rectified linear units of p models; ``out`` may be a view of the next layer's memory."""
+
     def forward(self, a: Tensor, out: Tensor | None) -> tuple[Tensor, Tensor]:
         return torch.clamp_min(a, 0, out=out), a
 
@@ -52,6 +54,8 @@ class StackedRelu:
 
 @dataclass
 class StackedPool:
+    """Max-pooling of the images of p models, without padding. kernel, stride: in pixels"""
+
     kernel: int
     stride: int
 
@@ -69,7 +73,10 @@ class StackedPool:
 
 
 class StackedLinear(LinearLayer):
-    """row: numbers of a row, a multiple of four, which are read at once"""
+    """A linear layer of p models.
+
+    row  numbers in memory for each sample: its inputs, a one for the bias, and zeros up to a multiple of four
+    """
 
     @property
     def row(self) -> int:
@@ -86,7 +93,11 @@ class StackedLinear(LinearLayer):
 
 @dataclass
 class StackedConvolution(StackedLinear):
-    """A linear layer of every window. inputs: of a window"""
+    """A linear layer of every window of an image, for p models.
+
+    inputs                   numbers of a window: channels times pixels
+    kernel, stride, padding  in pixels
+    """
 
     kernel: int
     stride: int
