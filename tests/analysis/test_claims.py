@@ -898,3 +898,7 @@ def test_a_row_of_contrasts_is_unique_by_claim_contrast_and_cell():
     key = ["claim", "contrast", "cell"]
     twins = {file: int(pd.read_csv(file).duplicated(key).sum()) for file in files}
     assert len(twins) > 50 and not any(twins.values())
+
+
+def test_a_paper_that_only_has_pages_has_no_claims():
+    assert "rules" not in PAPERS and read_claims("rules") == ()

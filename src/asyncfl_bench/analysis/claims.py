@@ -167,12 +167,13 @@ class PageVerdicts:
 
 @cache
 def read_claims(paper: str) -> tuple[Claim, ...]:
-    """Return the claims of ``papers/PAPER/claims.yaml`` in the file's order.
+    """Return the claims of ``papers/PAPER/claims.yaml`` in the file's order; none without that file.
 
     Raises BenchError naming the entry that is wrong.
     """
     path, content = paper_folders()[paper] / "claims.yaml", _read_content(paper)
-    claims = [claim for entry in content["claims"] for claim in _expand_entry(paper, content, dict(entry), path)]
+    entries = content.get("claims", [])
+    claims = [claim for entry in entries for claim in _expand_entry(paper, content, dict(entry), path)]
     twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
     if twice:
         raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
@@ -202,8 +203,9 @@ def seen_seeds(sweep: str, scale: str) -> int:
 
 @cache
 def _read_content(paper: str) -> dict[str, Any]:
-    """Return the parsed ``claims.yaml`` of a paper."""
-    return dict(yaml.safe_load((paper_folders()[paper] / "claims.yaml").read_text(encoding="utf-8")))
+    """Return the parsed ``claims.yaml`` of a paper; an empty dict for a paper that only has pages."""
+    path = paper_folders()[paper] / "claims.yaml"
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else {}
 
 
 def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
