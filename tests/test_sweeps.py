@@ -71,27 +71,6 @@ def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
     assert len(jobs_of([grid])) == 100
 
 
-@pytest.mark.parametrize(
-    ("item", "runs"),
-    [
-        ("figure3a", 4 * 8 * 5),
-        ("figure3b", 9 * 8 * 5),
-        ("figure_a2", 480),
-        ("table_a2", 6 * 3 * 5),
-        ("table_a2_printed", 6 * 3 * 5),
-        ("table_a2_minilm", 6 * 3 * 5),
-        ("table_a2_minilm_printed", 6 * 3 * 5),
-        ("table_a2_bert", 6 * 3),  # one skew, three seeds
-        ("table_a2_adamw", 6 * 3),
-        ("participation", 7 * 2 * 2 * 3),
-        ("dropout_bias", 2 * 2 * 3),
-    ],
-)
-def test_the_other_sweeps_have_the_runs_their_figure_needs(item, runs):
-    scale = "full" if item.startswith("figure") else "medium"
-    assert len(jobs_of(sweep_grids([f"sweep=ace/{item}", f"scale={scale}"]))) == runs
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("item", "n", "iterations"), [("table_a2", 100, 500), ("table_a2_printed", 20, 100)])
 def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_scale_says_so(item, n, iterations):
@@ -189,23 +168,6 @@ def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each(sc
         assert tuned in ("algorithm.c", "client.lr")
         steps = sorted(float(job[tuned]) for job in own)
         assert len(set(steps)) == values and 30 < steps[-1] / steps[0] < 200
-
-
-@pytest.mark.parametrize(
-    ("item", "runs"),
-    [
-        ("figure2", 3 * 5 * 5),
-        ("figure3", 3 * 5 * 10 * 5),
-        ("figure4", 3 * 5 * 5),
-        ("table1", 3 * 5 * 3),
-        ("table2", 3 * 5 * 3),
-        ("table3", 3 * 25 * 3),
-        ("table4", 3 * 400 * 3),
-        ("table4_one_factor", 3 * 18 * 3),  # four of them are the paper's choice, one run
-    ],
-)
-def test_asyncfededs_sweeps_have_the_runs_of_their_item(item, runs):
-    assert len(jobs_of(sweep_grids([f"sweep=asyncfeded/{item}"]))) == runs
 
 
 @pytest.mark.slow
