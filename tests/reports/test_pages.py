@@ -737,87 +737,6 @@ def test_afbs_page_says_whose_uploads_and_which_labels_were_kept(paper_page):
     assert len(figure.axes[0].get_lines()) >= 2
 
 
-# FedEcho
-
-
-IMAGES = {"samples": 2000, "name": "cifar100"}
-
-
-def echo_runs(changes: dict, accuracies: dict[str, float], **common) -> list[tuple]:
-    """Three seeds of each entry of ``changes`` (settings by name) that end at the accuracy of the same name."""
-    distillation = {"steps": None, "rate": 3e-6, "max_age": None, "clip": 5.0, "kl_mean": "batch"}
-    distillation |= {"alpha_min": 0.2, "alpha_max": 0.8}
-    runs = []
-    for name, accuracy in accuracies.items():
-        of = {"algorithm": "fedecho", "choices__unlabelled": "images", "unlabelled": IMAGES} | changes[name]
-        of |= {"choices__distillation": "none", "distillation": {}}
-        if of["algorithm"] == "fedecho":
-            of["choices__distillation"] = "fedecho"
-            of["distillation"] = distillation | of.pop("distils", {})
-        of |= {"choices__delay": "fedecho_large", "delay": {"unit": "seconds", "gamma": 1.0}, **common}
-        runs += [(of | {"seed": seed}, timed(0.1, *[accuracy + 0.001 * seed] * 10)) for seed in range(3)]
-    return runs
-
-
-def verdicts_of(page) -> dict[str, str]:
-    return {one.claim.removeprefix("fedecho/"): one.verdict for one in page.claims}
-
-
-@pytest.mark.slow
-def test_fedechos_controls_are_told_apart_and_decide_where_its_gain_is_from(paper_page):
-    changes = {
-        "printed": {},
-        "same step": {"algorithm": "fedbuff", "client__lr": 0.03, "choices__unlabelled": "none", "unlabelled": {}},
-        "noise": {"choices__unlabelled": "noise", "unlabelled": {"_target_": "x.Noise", "samples": 2000}},
-        "forgetful": {"distils": {"max_age": 50}},
-        "without": {"distils": {"steps": 0}},
-    }
-    accuracies = {"printed": 0.7, "same step": 0.5, "noise": 0.5, "forgetful": 0.7, "without": 0.5}
-    keys = ("algorithm", "client.lr", "unlabelled", "distillation.max_age", "distillation.steps")
-    page = paper_page("fedecho/controls", echo_runs(changes, accuracies), scale="medium", keys=keys)
-    assert set(page.series) == {
-        "FedEcho",
-        "FedEcho, noise",
-        "FedEcho, without stragglers",
-        "FedEcho, without distillation",
-        "FedBuff, η_l = 0.03",
-    }
-    found = verdicts_of(page)
-    assert (found["gain-distillation"], found["gain-knowledge"]) == ("holds", "holds")
-    assert found["gain-stragglers"] == "tie"  # no difference at all
-
-
-@pytest.mark.slow
-def test_fedechos_table_7_is_judged_for_each_way_to_average_kl(paper_page):
-    changes = {
-        f"{low} {kl}": {"distils": {"alpha_min": low, "alpha_max": high, "kl_mean": kl}}
-        for low, high in ((0.2, 0.8), (0.0, 0.0), (0.5, 0.5), (1.0, 1.0))
-        for kl in (("batch", "elements") if high else ("batch",))
-    }
-    accuracies = {name: 0.7 if "0.2" in name else 0.4 if name.startswith("0.0") else 0.6 for name in changes}
-    accuracies["0.5 elements"] = 0.8
-    keys = ("algorithm", "distillation.alpha_min", "distillation.alpha_max", "distillation.kl_mean")
-    page = paper_page("fedecho/table7", echo_runs(changes, accuracies), keys=keys)
-    found = {one.claim.removeprefix("fedecho/table7-"): one.verdict for one in page.claims}
-    assert found == {"hard": "holds", "entropy": "holds", "entropy-of-classes": "fails"}
-    published = page.tables["published"].groupby("series")["final_published"].first().dropna().to_dict()
-    assert len(published) == 4  # none beside the other reading
-    assert (published["by entropy"], published["half and half"]) == (75.39, 74.92)
-    assert (published["hard labels only"], published["soft labels only"]) == (71.01, 74.86)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("lead", "verdict"), [(0.02, "fails"), (0.04, "holds")])
-def test_a_claimed_lead_of_three_points_takes_more_than_a_lead(paper_page, lead, verdict):
-    none = {"choices__unlabelled": "none", "unlabelled": {}}
-    changes = {name: {"algorithm": name} | none for name in ("fedbuff", "ca2fl", "fedac", "fadas")}
-    accuracies = dict.fromkeys(changes, 0.5) | {"fedecho": 0.5 + lead}
-    runs = echo_runs(changes | {"fedecho": {}}, accuracies, choices__paper="fedecho/cifar100")
-    page = paper_page("fedecho/table3", runs, keys=("algorithm",))
-    assert verdicts_of(page)["table3-first-fedecho_large"] == verdict
-    assert page.tables["published"]["final_published"].tolist() == [44.28, 43.88, 58.07, 57.95, 61.54]
-
-
 # AsyncFedED
 
 
@@ -906,38 +825,6 @@ def test_the_users_own_edition_of_speeches_is_not_the_papers_data(paper_page):
     summary = {"summary": {"data_source": "shakespeare-speeches.jsonl"}}
     page = paper_page("asyncfeded/figure2", [(settings, points, summary)], scale="full", keys=PLACE[1:])
     assert not page.is_papers_experiment(page.cells.index[0])
-
-
-@pytest.mark.slow
-def test_kendalls_tau_is_taken_with_the_published_order_of_that_data_set_and_p(paper_page):
-    orders = {"fedavg": 0.4, "fedprox": 0.5, "asyncfeded": 0.6}
-    runs = []
-    for paper in ("synthetic", "femnist"):
-        runs += [suspended(name, 0, (0.1, *[best] * 3), 0.0, paper) for name, best in orders.items()]
-        for weight, best in (("hinge", 0.8), ("constant", 0.7)):
-            runs.append(suspended("fedasync", 0, (0.1, *[best] * 3), 0.0, paper, **{WEIGHT: weight}))
-    page = paper_page("asyncfeded/figure3", runs, keys=(*PLACE, "algorithm.staleness_weight"))
-    taus = page.tables["best"].set_index("cell")["tau"].to_dict()
-    # of ten pairs four agree on Synthetic: AsyncFedED and Constant above FedAvg and FedProx
-    assert taus == pytest.approx({"Synthetic protocol, P = 0.0": -0.2, "FEMNIST protocol, P = 0.0": -0.4})
-
-
-@pytest.mark.slow
-def test_what_suspension_costs_stands_beside_the_published_loss(paper_page):
-    runs = []
-    for seed in (0, 1, 2):
-        for p, best in ((0.0, 0.9), (0.9, 0.5 + seed / 10)):
-            runs.append(suspended("fedavg", seed, (0.1, best, best, best), p))
-            runs.append(suspended("asyncfeded", seed, (0.1, 0.9, 0.9, 0.9), p))
-    page = paper_page("asyncfeded/figure3", runs, keys=PLACE[1:])
-    cost = page.tables["cost"].set_index("series")
-    assert cost.loc["FedAvg", "difference"] == pytest.approx(30) and cost.loc["FedAvg", "published"] == pytest.approx(
-        4.127
-    )
-    assert cost.loc["AsyncFedED", "difference"] == pytest.approx(0)
-    pictures = {part.name for part in flatten_parts(page.parts) if isinstance(part, Picture)}
-    curves = {"curves_probability0_0", "curves_probability0_9"}
-    assert pictures == {"intervals", "against_probability_best_time_to_90"} | curves
 
 
 @pytest.mark.slow
