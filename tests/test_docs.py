@@ -19,9 +19,9 @@ import yaml
 import asyncfl_bench
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.config import options
-from asyncfl_bench.reports.board import count_verdicts, plain_table
 from asyncfl_bench.reports.cli import main as report
 from asyncfl_bench.reports.judged_claims import judge_claims, read_pages
+from asyncfl_bench.reports.pages.write import plain_table
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "scripts"))
@@ -148,9 +148,8 @@ def test_the_readme_says_of_the_bank_what_its_tables_say():
 def test_the_readme_says_of_the_claims_what_the_board_says():
     pages, lines = read_pages(ROOT / "results"), []
     for paper in claims.papers_with_claims():
-        own = [row.verdict for row in judge_claims(pages, [paper]) if row.claim.board == "paper"]
-        plain, _ = count_verdicts(own)
-        decided = [plain["holds"], plain["fails"]]
+        own = judge_claims(pages, [paper]).query("board == 'paper'")["verdict"]
+        decided = [int((own == f"**{word}**").sum()) for word in ("holds", "fails")]
         words = " / ".join(map(str, decided))
         lines.append(
             [f"[{claims.paper_title(paper)}](docs/findings/{paper}.md)", len(own), words, len(own) - sum(decided)]

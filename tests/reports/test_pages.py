@@ -26,8 +26,7 @@ from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.judged_claims import read_pages
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
-from asyncfl_bench.reports.pages.problems import problems
-from asyncfl_bench.reports.pages.spec import FINAL, Measure
+from asyncfl_bench.reports.pages.spec import FINAL, Measure, problems
 from asyncfl_bench.reports.pages.write import (
     Picture,
     Table,

@@ -33,6 +33,7 @@ from .statistics import describe_seeds
 FORMAT = 2
 NAME = "claims.json"
 VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
+PART = "part of full"  # the scale of runs with fewer training images than the data set has
 _LARGEST_LOG = 700.0  # whose exponential is a number
 JUDGED = VERDICTS[:4]  # on runs
 BOARDS = ("paper", "construction", "question")

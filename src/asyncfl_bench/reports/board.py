@@ -1,25 +1,29 @@
-"""``results/README.md``: a row for every claim of every paper, from the ``claims.json`` beside the pages."""
+"""``results/README.md``, the index of all claims and rules, and a page for each rule: tables of ``judge_claims``."""
 
 from __future__ import annotations
 
+import inspect
+import math
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
-from ..analysis import claims
-from ..analysis.claims import BOARDS, VERDICTS, Verdict
-from ..analysis.names import rule_classes
+from ..analysis import claims, names
+from ..analysis.bank import load_bank
+from ..analysis.claims import BOARDS, VERDICTS
+from ..config import manual
 from ..files import write_text
-from .judged_claims import DECIDED, JudgedClaim, judge_claims, read_pages, reasons_of
-from .pages.write import Part, Table
-from .rule_pages import FOLDER, bank_lines, claim_parts, index_part, page_parts, rules_of_claim
+from .bank_page import judge_worlds
+from .judged_claims import DECIDED, judge_claims, read_pages
+from .pages.write import Part, Table, markdown_text
 
 TITLE = "What the papers claim and what the runs say"
 HTML = "index.html"
 CLAIMS = "claims.csv"
+FOLDER = "by_rule"
 BOARD_TITLES = dict(
     zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
 )
@@ -43,6 +47,11 @@ Each rule has a page with its definition and the results of its runs. A claim of
 compares; indications are open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
 _RULES = """\
 [claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
+_BANK = "Test accuracy on new seeds, mean and deviation over seeds. A world without a tier lacks rules."
+_FINDINGS = "docs/findings"
+# column of claims.csv -> column of ``judge_claims``
+_CSV = {key: key for key in ("paper", "id", "board", "item", "rules", "claim", "measured", "verdict", "reason")}
+_CSV |= {"scale": "scale_text", "page": "link"}
 
 
 def write_board(results: Path, html: bool = False) -> Path:
@@ -69,104 +78,44 @@ def write_board(results: Path, html: bool = False) -> Path:
     return target
 
 
-def board_text(rows: Sequence[JudgedClaim]) -> str:
+def board_text(rows: pd.DataFrame) -> str:
     """Return the text of the board: counts of the papers' own claims, a table for each paper, and two short ones."""
-    parts: list[Part] = [f"# {TITLE}", "## Rules", _RULES_LEGEND, index_part(rows)]
+    parts: list[Part] = [f"# {TITLE}", "## Rules", _RULES_LEGEND, _index_part(rows)]
     parts += ["## Counts", *count_parts(rows, "claims of the papers"), f"{_LEGEND}\n\n{_RULES}"]
-    for paper in claims.papers_with_claims():
-        own = [row for row in rows if row.claim.paper == paper and row.claim.board == "paper"]
-        if own:
-            parts += [f"## {claims.paper_title(paper)}", *claim_parts(paper, own)]
-    for board in BOARDS[1:]:
-        if own := [row for row in rows if row.claim.board == board]:
-            parts += [
-                f"## {BOARD_TITLES[board].capitalize()}",
-                Table(board, _board_table(own, "paper"), pd.DataFrame()),
-            ]
+    for paper, own in rows[rows["board"] == "paper"].groupby("paper", sort=False):
+        parts += [f"## {claims.paper_title(str(paper))}", *_claim_parts(str(paper), own)]
+    for board, own in rows[rows["board"] != "paper"].groupby("board"):  # construction, question
+        frame = own.assign(paper=own["paper"].map(claims.paper_title), item=own["linked_item"], scale=own["scale_text"])
+        shown = frame[["paper", "item", "claim", "measured", "verdict", "scale"]]
+        parts += [f"## {BOARD_TITLES[str(board)].capitalize()}", Table(str(board), shown, shown)]
     return markdown_text(parts)
 
 
-def rule_texts(rows: Sequence[JudgedClaim], results: Path) -> dict[str, str]:
-    """Return the text of the page of each rule; the same claims, bank and findings give the same bytes."""
-    bank = bank_lines()
-    return {rule: markdown_text(page_parts(rule, rows, bank.get(rule, ()), results)) for rule in rule_classes()}
-
-
-def claim_frame(rows: Sequence[JudgedClaim]) -> pd.DataFrame:
-    """Return a row a claim. The board, the replication report and the overview of a paper show columns of it."""
-    columns: dict[str, Callable[[JudgedClaim], str]] = {
-        "paper": lambda row: claims.paper_title(row.claim.paper),
-        "id": lambda row: row.claim.id,
-        "board": lambda row: BOARD_TITLES[row.claim.board],
-        "item": lambda row: row.item,
-        "rules": lambda row: " ".join(rules_of_claim(row.claim)),
-        "claim": lambda row: row.sentence,
-        "measured": lambda row: row.measured,
-        "details": lambda row: row.verdict.details_text,
-        "measure": lambda row: row.verdict.yardstick,
-        "verdict": lambda row: f"**{row.verdict.marked_word}**",
-        "reason": lambda row: row.verdict.reason,
-        "scale": lambda row: row.scale,
-        "seeds": lambda row: row.seeds,
-        "scale and seeds": lambda row: row.scale_text,
-        "page": lambda row: row.link,
-    }
-    return pd.DataFrame({name: [text_of(row) for row in rows] for name, text_of in columns.items()})
-
-
-def claims_csv(rows: Sequence[JudgedClaim]) -> str:
+def claims_csv(rows: pd.DataFrame) -> str:
     """Return all claims with the rules that they compare and the whole reason, a line a claim."""
-    frame = claim_frame(rows).assign(paper=[row.claim.paper for row in rows], item=[row.claim.item for row in rows])
-    frame = frame.assign(verdict=frame["verdict"].str.strip("*"), scale=frame["scale and seeds"])
-    return frame.drop(columns=["details", "measure", "seeds", "scale and seeds"]).to_csv(
-        index=False, lineterminator="\n"
-    )
+    texts = {"board": rows["board"].map(BOARD_TITLES), "rules": rows["rules"].str.join(" ")}
+    frame = rows.assign(**texts, verdict=rows["verdict"].str.strip("*"))[[*_CSV.values()]]
+    return frame.set_axis([*_CSV], axis=1).to_csv(index=False, lineterminator="\n")
 
 
-def count_parts(rows: Sequence[JudgedClaim], noun: str) -> list[Part]:
+def count_parts(rows: pd.DataFrame, noun: str) -> list[Part]:
     """Return the papers' own claims by verdict, and the inconclusive ones by reason; ``noun`` names them."""
-    own = [row.verdict for row in rows if row.claim.board == "paper"]
-    plain, marked = count_verdicts(own)
+    own = rows[rows["board"] == "paper"]
+    plain, marked = (Counter(own["word"][own["is_indication"] == flag]) for flag in (False, True))
     lines = [["verdicts", *(plain[word] for word in VERDICTS)]]
     lines.append(["indications", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
     counts = pd.DataFrame(lines, columns=["", *VERDICTS], dtype=object)
     parts: list[Part] = [f"{len(own)} {noun} by verdict:", Table("counts", counts, counts)]
-    if reasons := _count_reasons([one for one in own if one.verdict == "inconclusive"]):
+    if reasons := _count_reasons(own["kinds"]):
         frame = pd.DataFrame(reasons, columns=["reason", "claims"])
         sentence = "Inconclusive claims by reason. A claim with several reasons counts for each."
         parts += [sentence, Table("reasons", frame, frame)]
     return parts
 
 
-def count_verdicts(verdicts: Sequence[Verdict]) -> tuple[Counter[str], Counter[str]]:
-    """Return how many are verdicts and how many are only indications, each by its word."""
-    plain = Counter(one.verdict for one in verdicts if one.marked_word == one.verdict)
-    return plain, Counter(one.verdict for one in verdicts if one.marked_word != one.verdict)
-
-
-def plain_table(shown: pd.DataFrame) -> str:
-    """Return a Markdown table without padding; columns of numbers are aligned to the right."""
-    texts = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
-    kinds = [{type(one) for one in shown.iloc[:, place] if one != ""} for place in range(shown.shape[1])]
-    rule = ["---:" if kind and kind <= {int, float} else "---" for kind in kinds]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (texts[0], rule, *texts[1:]))
-
-
-def markdown_text(parts: Sequence[Part]) -> str:
-    """Return headings, paragraphs and tables as one text."""
-    texts = [plain_table(part.shown) if isinstance(part, Table) and part.shown is not None else part for part in parts]
-    return "\n\n".join(map(str, texts)) + "\n"
-
-
-def _board_table(rows: Sequence[JudgedClaim], *first: str) -> pd.DataFrame:
-    """Return the table that readers see, a row a claim, with columns in front."""
-    frame = claim_frame(rows).drop(columns="scale").rename(columns={"scale and seeds": "scale"})
-    return frame[[*first, "item", "claim", "measured", "verdict", "scale"]]
-
-
-def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
+def _count_reasons(of_claims: pd.Series) -> list[tuple[str, int]]:
     """Return the reasons with how many claims have each, most frequent first; all numbers of seeds are one reason."""
-    kinds = Counter(kind for one in verdicts for kind in dict.fromkeys(reasons_of(one)))
+    kinds = Counter(kind for own in of_claims for kind in dict.fromkeys(own))
     needs = {kind: count for kind, count in kinds.items() if kind.startswith("needs")}
     found = [(kind, count) for kind, count in kinds.items() if kind not in needs]
     if needs:
@@ -178,10 +127,31 @@ def _count_reasons(verdicts: Sequence[Verdict]) -> list[tuple[str, int]]:
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
-def _browser_parts(rows: Sequence[JudgedClaim], results: Path) -> list[Part]:
+def _claim_parts(name: str, rows: pd.DataFrame, up: str = "") -> list[Part]:
+    """Return a table of the decided claims, and one of the others that is folded, with their commonest reason.
+
+    up  from the page to the folder of results
+    """
+    parts: list[Part] = []
+    rows = rows.assign(item=rows["linked_item"].str.replace("](", f"]({up}", regex=False), scale=rows["scale_text"])
+    is_decided = rows["word"].isin(DECIDED)
+    if is_decided.any():
+        shown = rows.loc[is_decided, ["item", "claim", "measured", "verdict", "scale"]]
+        parts.append(Table(name, shown, shown))
+    if not is_decided.all():
+        reasons = [next(iter(kinds), word) for kinds, word in zip(rows["kinds"], rows["word"], strict=True)]
+        folded = rows.assign(reason=reasons).loc[~is_decided, ["item", "claim", "reason"]]
+        summary = f"{len(folded)} undecided claims, most often: {folded['reason'].value_counts().idxmax()}"
+        table = Table(f"{name}_open", folded, folded)
+        parts += [f"<details><summary>{summary}</summary>", table, "</details>"]
+    return parts
+
+
+def _browser_parts(rows: pd.DataFrame, results: Path) -> list[Part]:
     """Return what the browser shows: counts and one table of all boards, which has filters."""
-    frame = claim_frame(rows)[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
-    frame["item"] = [_browser_link(item, results) for item in frame["item"]]
+    texts = {"board": rows["board"].map(BOARD_TITLES), "paper": rows["paper"].map(claims.paper_title)}
+    frame = rows.assign(**texts, item=[_browser_link(item, results) for item in rows["linked_item"]])
+    frame = frame[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
     return [*count_parts(rows, "claims of the papers"), "## Claims", _LEGEND, Table("board", frame, frame)]
 
 
@@ -189,3 +159,78 @@ def _browser_link(link: str, results: Path) -> str:
     """Return the Markdown link with the HTML page in place of README.md, where there is one."""
     found = re.search(r"\(([^)#]*)README\.md", link)
     return link.replace("README.md", "page.html") if found and (results / found[1] / "page.html").exists() else link
+
+
+def rule_texts(rows: pd.DataFrame, results: Path) -> dict[str, str]:
+    """Return the text of the page of each rule; the same claims, bank and findings give the same bytes."""
+    bank = dict(iter(_bank_table().groupby("rule")))
+    return {
+        rule: markdown_text(_rule_parts(rule, rows, bank.get(rule, pd.DataFrame()), results))
+        for rule in names.rule_classes()
+    }
+
+
+def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path) -> list[Part]:
+    """Return a rule's page: its docstring, then claims, bank and findings with one link each.
+
+    bank  the rule's rows of ``_bank_table``
+    """
+    label = names.algorithm_label(rule)
+    text = inspect.cleandoc(names.rule_classes()[rule].__doc__ or "")
+    text = re.sub(r"\n\n[^\n]*(?:\(trial\.after_each\)|, the model after each)[^§]*", "", text).rstrip()
+    parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
+    parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{text}\n```"]
+    if len(own := _claims_about(rule, rows)):
+        parts += ["## Claims", *_claim_parts(rule, own, "../")]
+    if len(bank):
+        link = "[The bank](../bank/README.md)" if (results / "bank" / "README.md").exists() else "The bank"
+        frame = bank.drop(columns="rule")
+        parts += ["## Bank", f"{link} searches the settings of all rules alike. {_BANK}", Table("bank", frame, frame)]
+    if links := _findings(label, results):
+        parts += ["## Findings", "\n".join(links)]
+    return parts
+
+
+def _claims_about(rule: str, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows[[rule in rules for rules in rows["rules"]]]
+
+
+def _index_part(rows: pd.DataFrame) -> Table:
+    """Return the table of all rules: what each does, its claims, and its accuracy in each world of the bank."""
+    bank = _bank_table()
+    means = {(rule, world): text.partition(" ±")[0] for world, rule, _, text, _ in bank.itertuples(index=False)}
+    worlds, lines = [*dict.fromkeys(bank["world"])], []
+    for rule in sorted(names.rule_classes(), key=lambda rule: names.series_order(names.algorithm_label(rule))):
+        own = _claims_about(rule, rows[rows["board"] == "paper"])
+        words = Counter(own["verdict"])
+        holds, fails = words["**holds**"], words["**fails**"]  # an indication is open
+        line = [f"[{names.algorithm_label(rule)}]({FOLDER}/{rule}.md)"]
+        line.append(manual.describe_choice("algorithm", rule).removesuffix("."))
+        line.append(f"{holds} / {fails} / {len(own) - holds - fails}" if len(own) else "")
+        lines.append([*line, *(means.get((rule, world), "") for world in worlds)])
+    heads = [f"tuned, {world.rpartition('/')[2]} [%]" for world in worlds]
+    frame = pd.DataFrame(lines, columns=["rule", "meaning", "hold / fail / open", *heads])
+    return Table("rules", frame, frame)
+
+
+def _bank_table() -> pd.DataFrame:
+    """Return a row for each rule and world of the bank: world, rule, tier, accuracy with its deviation, seeds.
+
+    A world that lacks judged runs of some rules has no tiers.
+    """
+    bank = load_bank()
+    tiers = {world.name: world.tier_texts() for world in judge_worlds(bank)[0]}
+    lines: list[list[Any]] = []
+    judged = bank[bank["stage"] == "judged"]
+    for (world, rule), of in judged.groupby(["world", "rule"], sort=False)["accuracy"]:
+        mean, deviation = of.mean(skipna=False), of.std(ddof=1, skipna=False)
+        text = "diverged" if math.isnan(mean) else f"{mean:.1f} ± {deviation:.1f}"
+        lines.append([world, rule, tiers[str(world)][str(rule)] if world in tiers else "", text, len(of)])
+    return pd.DataFrame(lines, columns=["world", "rule", "tier", "accuracy [%]", "seeds"], dtype=object)
+
+
+def _findings(label: str, results: Path) -> list[str]:
+    """Return a link to each page of findings beside ``results`` that names the rule."""
+    texts = {page: page.read_text(encoding="utf-8") for page in sorted((results.parent / _FINDINGS).glob("*.md"))}
+    named = [page for page in texts if re.search(rf"(?<![\w-]){re.escape(label)}(?![\w-])", texts[page])]
+    return [f"- [{texts[page].partition(chr(10))[0].lstrip('# ')}](../../{_FINDINGS}/{page.name})" for page in named]

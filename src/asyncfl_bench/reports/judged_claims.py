@@ -1,23 +1,27 @@
-"""The claims of all papers, each with the verdict of the page nearest to what is published."""
+"""The frame of all claims, each with the verdict of the page nearest to what is published."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from ..analysis import claims
-from ..analysis.claims import JUDGED, NAME, VERDICTS, Claim, PageVerdicts, Verdict, read_verdicts
+from ..analysis.claims import JUDGED, NAME, PART, VERDICTS, Claim, PageVerdicts, Verdict, read_verdicts
+from ..analysis.names import rule_classes
+from ..analysis.published import read_published
 from ..analysis.statistics import describe_seeds
 
-PART = "part of full"  # with fewer training images than the data set has
 SCALES = ("full", PART, "medium", "small")
 DECIDED = VERDICTS[:3]
+_Found = tuple[str, PageVerdicts, Verdict]  # link to a page, the page, its verdict of a claim
 
 
 def read_pages(results: Path) -> dict[str, PageVerdicts]:
-    """Link to a page, relative to ``results`` -> what it says of its claims; a smoke test says nothing of them."""
+    """Return the verdicts of each page below ``results`` by its link, without smoke tests."""
     pages: dict[str, PageVerdicts] = {}
     for path in sorted(results.rglob(NAME)):
         link = (path.parent / "README.md").relative_to(results).as_posix()
@@ -25,8 +29,57 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
     return {link: page for link, page in pages.items() if page.scale != "smoke"}
 
 
-def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, PageVerdicts, Verdict]]:
-    """Pages that judged the claim on runs, the nearest to what is published first: by sweep, profile, length, scale.
+def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()) -> pd.DataFrame:
+    """Return a row for each claim of ``papers`` (none given: of all), those of a paper's abstract first.
+
+    Board, replication report and overview of a paper show columns of this frame:
+    key, paper, id, board, item, sentence   of the claim
+    rules          choices of ``algorithm`` that it compares
+    claim          sentence with place and reading. It names decided verdicts of other readings that differ, and the
+                   deciding comparison at a larger scale with too few seeds.
+    word, verdict  the verdict, and in bold letters with its mark; is_indication
+    reading, measured, details, measure, reason   of the verdict; kinds: of reasons if it is inconclusive
+    link, linked_item, section, scale, seeds, scale_text   of the page; empty texts where no page judged the claim
+    """
+    rows = [
+        _judge_claim(claim, pages)
+        for paper in papers or claims.papers_with_claims()
+        for claim in sorted(claims.read_claims(paper), key=lambda claim: not claim.abstract)
+    ]
+    return pd.DataFrame(rows)
+
+
+def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, Any]:
+    found = _pages_of(claim, pages)
+    link, page, verdict = found[0] if found else ("", None, _verdict_without_page(claim, pages))
+    notes = _describe_others(found) if page else []
+    mark = "**Abstract.** " if claim.abstract else ""
+    scale, seeds = page.scale if page else "", describe_seeds(verdict.seeds, verdict.total) if verdict.total else ""
+    with_noun = f", {describe_seeds(verdict.seeds, verdict.total, 'seed')}" if scale and seeds else ""
+    return {
+        **{key: getattr(claim, key) for key in ("key", "paper", "id", "board", "item", "sentence")},
+        "rules": _rules_of_claim(claim),
+        "claim": f"{mark}{claim.sentence} ({claim.place})" + "".join(f". {note}" for note in notes),
+        "word": verdict.verdict,
+        "verdict": f"**{verdict.marked_word}**",
+        "is_indication": verdict.marked_word != verdict.verdict,
+        "reading": verdict.reading,
+        "measured": _describe_measured(verdict),
+        "details": verdict.details_text,
+        "measure": verdict.yardstick,
+        "reason": verdict.reason,
+        "kinds": reasons_of(verdict) if verdict.verdict == "inconclusive" else [],
+        "link": link,
+        "linked_item": f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item,
+        "section": page.section if page else "",
+        "scale": scale,
+        "seeds": seeds,
+        "scale_text": scale + with_noun,
+    }
+
+
+def _pages_of(claim: Claim, pages: Mapping[str, PageVerdicts]) -> list[_Found]:
+    """Return pages that judged the claim, the nearest to what is published first: by sweep, profile, length, scale.
 
     Of one sweep, profile and length, a page with a comparison below the first look comes after the pages without one,
     except those of ``small``.
@@ -38,7 +91,7 @@ def pages_of(claim: Claim, pages: dict[str, PageVerdicts]) -> list[tuple[str, Pa
         if verdict.claim == claim.key and verdict.verdict in JUDGED
     ]
 
-    def distance(entry: tuple[str, PageVerdicts, Verdict]) -> tuple:
+    def distance(entry: _Found) -> tuple:
         link, page, verdict = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
         lacks_seeds = "the first look needs" in verdict.reason
@@ -52,14 +105,11 @@ def size_rank(page: PageVerdicts) -> int:
     return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
 
 
-def verdict_of(claim: Claim, pages: dict[str, PageVerdicts]) -> tuple[str, Verdict]:
-    """The page that the row is about and its verdict; no link where no page has judged the claim."""
-    if found := pages_of(claim, pages):
-        return found[0][0], found[0][2]
+def _verdict_without_page(claim: Claim, pages: Mapping[str, PageVerdicts]) -> Verdict:
     if claim.blocked or claim.not_run:
-        return "", Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
+        return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
     of_pages = [one.reason for page in pages.values() for one in page.verdicts if one.claim == claim.key]
-    return "", Verdict(claim.key, "not run", next(filter(None, of_pages), "no runs"))
+    return Verdict(claim.key, "not run", next(filter(None, of_pages), "no runs"))
 
 
 def reasons_of(verdict: Verdict) -> list[str]:
@@ -69,78 +119,28 @@ def reasons_of(verdict: Verdict) -> list[str]:
     return [next((kind for words, kind in kinds.items() if words in text), text) for text in texts]
 
 
-@dataclass(frozen=True)
-class JudgedClaim:
-    """One claim with the verdict of the page nearest to what is published. ``link`` is empty, ``page`` None and
-    ``others`` empty where no page judged it; others: (label, text) of decided verdicts of other readings that differ,
-    and of the deciding comparison at a larger scale with too few seeds."""
-
-    claim: Claim
-    verdict: Verdict
-    link: str = ""
-    page: PageVerdicts | None = None
-    others: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def sentence(self) -> str:
-        """The claim with its place and reading, marked if the abstract claims it."""
-        mark = "**Abstract.** " if self.claim.abstract else ""
-        readings = [("Reading", self.page and _describe_reading(self.page, self.verdict))]
-        notes = "".join(f". {label}: {text}" for label, text in [*readings, *self.others] if text)
-        return f"{mark}{self.claim.sentence} ({self.claim.place}){notes}"
-
-    @property
-    def measured(self) -> str:
-        found, is_marked = self.verdict, self.verdict.marked_word != self.verdict.verdict
-        why = found.indication if is_marked and not re.fullmatch(r"\d+ seeds?", found.indication) else ""
-        offset = re.search(r"beyond (a ratio of )?[\d.]+", found.contrast)
-        numbers = found.numbers + (f" {offset[0]}" if offset and found.numbers != found.reason else "")
-        return "; ".join(dict.fromkeys(filter(None, (numbers, found.tally, found.reason, why))))
-
-    @property
-    def scale(self) -> str:
-        return self.page.scale if self.page else ""
-
-    @property
-    def seeds(self) -> str:
-        return describe_seeds(self.verdict.seeds, self.verdict.total) if self.verdict.total else ""
-
-    @property
-    def scale_text(self) -> str:
-        """The scale of the page and its seeds: ``medium, 5 seeds``."""
-        if not (self.scale and self.seeds):
-            return self.scale
-        return f"{self.scale}, {describe_seeds(self.verdict.seeds, self.verdict.total, 'seed')}"
-
-    @property
-    def item(self) -> str:
-        """The item of the paper, as a link to the page that judged the claim."""
-        return f"[{self.claim.item}]({self.link.partition('#')[0]})" if self.link else self.claim.item
+def _describe_measured(verdict: Verdict) -> str:
+    """Return numbers, tally and reason of a verdict, and why it is only an indication, unless seeds are few."""
+    is_marked = verdict.marked_word != verdict.verdict
+    why = verdict.indication if is_marked and not re.fullmatch(r"\d+ seeds?", verdict.indication) else ""
+    offset = re.search(r"beyond (a ratio of )?[\d.]+", verdict.contrast)
+    numbers = verdict.numbers + (f" {offset[0]}" if offset and verdict.numbers != verdict.reason else "")
+    return "; ".join(dict.fromkeys(filter(None, (numbers, verdict.tally, verdict.reason, why))))
 
 
-def judge_claims(pages: dict[str, PageVerdicts], papers: Collection[str] = ()) -> list[JudgedClaim]:
-    """Return each claim of ``papers`` (none given: of all), those of a paper's abstract first."""
-    return [
-        _judge_claim(claim, pages)
-        for paper in papers or claims.papers_with_claims()
-        for claim in sorted(claims.read_claims(paper), key=lambda claim: not claim.abstract)
-    ]
-
-
-def _judge_claim(claim: Claim, pages: dict[str, PageVerdicts]) -> JudgedClaim:
-    link, verdict = verdict_of(claim, pages)
-    if not link:
-        return JudgedClaim(claim, verdict)
-    page, others, larger = pages[link], dict[str, str](), dict[str, str]()
-    for _, other, found in pages_of(claim, pages):
+def _describe_others(found: list[_Found]) -> list[str]:
+    """Return the reading of the nearest page, other readings that differ, and larger scales with too few seeds."""
+    (_, page, verdict), others, larger = found[0], dict[str, None](), dict[str, str]()
+    for _, other, of_other in found:
         if (other.profile, other.length) != (page.profile, page.length):
             continue
-        if other.scale == page.scale and found.verdict in DECIDED and found.verdict != verdict.verdict:
-            others[f"{_describe_reading(other, found) or other.sweep}: {found.marked_word}"] = ""
+        if other.scale == page.scale and of_other.verdict in DECIDED and of_other.verdict != verdict.verdict:
+            others[f"{_describe_reading(other, of_other) or other.sweep}: {of_other.marked_word}"] = None
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
-            seeds = describe_seeds(found.seeds, found.total, "seed")
-            larger[f"Scale {other.scale}, no verdict"] = f"{found.contrast}: {found.numbers}, {seeds}"
-    return JudgedClaim(claim, verdict, link, page, (("Other readings", "; ".join(others)), *larger.items()))
+            seeds = describe_seeds(of_other.seeds, of_other.total, "seed")
+            larger[f"Scale {other.scale}, no verdict"] = f"{of_other.contrast}: {of_other.numbers}, {seeds}"
+    notes = {"Reading": _describe_reading(page, verdict), "Other readings": "; ".join(others), **larger}
+    return [f"{label}: {text}" for label, text in notes.items() if text]
 
 
 def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
@@ -148,3 +148,28 @@ def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
     length = "" if page.length == "standard" else page.length
     profile = "" if page.profile == "published" else f"profile {page.profile}"
     return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
+
+
+def _rules_of_claim(claim: Claim) -> list[str]:
+    """Return the choices of ``algorithm`` that the claim compares, in the order of its comparison."""
+    decide, known = claim.decide, rule_classes()
+    expected = decide.get("expected", {})
+    named = [*_leaves([decide.get(key, ()) for key in ("groups", "series", "others")])]
+    if isinstance(expected, Mapping) and "file" in expected:
+        named += read_published(claim.paper, expected["file"].removesuffix(".csv"))["algorithm"].unique().tolist()
+    elif isinstance(expected, Mapping):
+        named += expected
+    found = []
+    for one in named:
+        settings = one if isinstance(one, Mapping) else claim.series.get(one, {"algorithm": one})
+        rule = str(settings.get("algorithm", ""))
+        found.append(next((name for name in (rule, rule.partition("_")[0]) if name in known), ""))
+    return [*dict.fromkeys(filter(None, found))]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value

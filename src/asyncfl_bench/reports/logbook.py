@@ -6,6 +6,7 @@ bytes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -19,11 +20,11 @@ from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import archive_of_paper
 from ..tracking.runs import load_runs
-from .board import claim_frame, count_parts, count_verdicts, markdown_text
-from .judged_claims import JudgedClaim, judge_claims, read_pages
+from .board import count_parts
+from .judged_claims import judge_claims, read_pages
 from .logbook_setup import PageRuns, distinct_values, find_page_runs, setup_parts
-from .pages.problems import partial_image_sets, problems
-from .pages.write import Part, Table, format_number
+from .pages.spec import partial_image_sets, problems
+from .pages.write import Part, Table, format_number, markdown_text
 
 NAME = "logbook"
 REMARKS = "## Remarks of the authors"
@@ -84,16 +85,17 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     archive = archive_of_paper(results / paper)
     runs = pd.DataFrame() if archive is None else load_runs(archive)
     every = find_page_runs(pages, paper_pages(), runs, results)
-    rows = judge_claims(dict(pages), [paper])
-    own = [row for row in rows if row.claim.board == "paper"]
-    judged = [row for row in own if row.verdict.verdict in JUDGED]
+    rows = judge_claims(pages, [paper])
+    own, judged = rows[rows["board"] == "paper"], rows[rows["word"].isin(JUDGED)]
     name = claims.paper_title(paper)
     sentence = f"What runs of asyncfl_bench say about the claims of the {name} paper, and how to repeat them."
     parts: list[Part] = [sentence, "## Result", *count_parts(own, "claims of the paper")]
-    parts += ["## Claims of the paper", _MEASURED, _claim_table("claims", judged, linked)]
-    for kind, heading in (("question", "Controls and questions"), ("construction", "Results by construction")):
-        if asked := [row for row in rows if row.claim.board == kind and row.verdict.verdict in JUDGED]:
-            parts += [f"## {heading}", _claim_table(kind, asked, linked)]
+    headings = {"paper": "Claims of the paper", "question": "Controls and questions"}
+    for board, heading in (headings | {"construction": "Results by construction"}).items():
+        asked = judged[judged["board"] == board]
+        if len(asked) or board == "paper":
+            parts += [f"## {heading}", *([_MEASURED] if board == "paper" else [])]
+            parts.append(_claim_table("claims" if board == "paper" else board, asked, linked))
     parts += ["## What was not run", *_not_run_parts(paper, rows, runs)]
     parts += ["## Setup", *setup_parts(every, runs, linked)]
     parts += ["## Deviations from the paper", *_deviation_parts(every)]
@@ -111,17 +113,16 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
 
 
-def _claim_table(name: str, rows: Sequence[JudgedClaim], linked: bool) -> Table:
-    items = [row.item.replace("](", "](../") if linked else row.claim.item for row in rows]
-    frame = claim_frame(rows).assign(item=items).drop(columns="measured").rename(columns={"details": "measured"})
+def _claim_table(name: str, rows: pd.DataFrame, linked: bool) -> Table:
+    items = rows["linked_item"].str.replace("](", "](../", regex=False) if linked else rows["item"]
+    frame = rows.assign(item=items, measured=rows["details"])
     frame = frame[["item", "claim", "measured", "measure", "verdict", "scale"]]
     return Table(name, frame, frame)
 
 
-def _not_run_parts(paper: str, rows: Sequence[JudgedClaim], runs: pd.DataFrame) -> list[Part]:
+def _not_run_parts(paper: str, rows: pd.DataFrame, runs: pd.DataFrame) -> list[Part]:
     """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
-    frame = claim_frame([row for row in rows if row.verdict.verdict not in JUDGED])
-    frame = frame[["item", "claim", "verdict", "reason"]]
+    frame = rows.loc[~rows["word"].isin(JUDGED), ["item", "claim", "verdict", "reason"]]
     parts: list[Part] = [Table("not_run", frame, frame) if len(frame) else "Every claim was run."]
     made = set(runs["sweep"]) if len(runs) else set()
     lacking = [
@@ -154,24 +155,22 @@ def _deviation_parts(every: Sequence[PageRuns]) -> list[Part]:
     return [text]
 
 
-def _other_verdicts(own: Sequence[JudgedClaim], every: Sequence[PageRuns]) -> pd.DataFrame:
+def _other_verdicts(own: pd.DataFrame, every: Sequence[PageRuns]) -> pd.DataFrame:
     """Return a row a page and reading with the claims of the paper by verdict, where the board shows another page."""
-    main = {(row.claim.key, row.link, row.verdict.reading) for row in own}
-    lines = []
+    shown = set(own[["key", "link", "reading"]].itertuples(index=False, name=None))
+    counts: dict[tuple[str, str], Counter[str]] = {}
     for one in every:
-        for reading in dict.fromkeys(found.reading for found in one.verdicts.verdicts):
-            others = [
-                found
-                for found in one.verdicts.verdicts
-                if found.reading == reading
-                and found.verdict in JUDGED
-                and found.claim in {row.claim.key for row in own}
-                and (found.claim, one.link, found.reading) not in main
-            ]
-            plain, marked = count_verdicts(others)
-            if others:
-                numbers = {word: plain[word] for word in JUDGED} | {"indications": marked.total()}
-                lines.append({"page": one.name, "reading": reading} | numbers)
+        for found in one.verdicts.verdicts:
+            words = counts.setdefault((one.name, found.reading), Counter())
+            is_shown = (found.claim, one.link, found.reading) in shown
+            if found.verdict in JUDGED and found.claim in set(own["key"]) and not is_shown:
+                words["indications" if found.marked_word != found.verdict else found.verdict] += 1
+    columns = [*JUDGED, "indications"]
+    lines = [
+        {"page": page, "reading": reading} | {word: words[word] for word in columns}
+        for (page, reading), words in counts.items()
+        if words
+    ]
     frame = pd.DataFrame(lines)
     return frame.loc[:, (frame != "").any()] if len(frame) else frame
 

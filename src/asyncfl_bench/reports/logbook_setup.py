@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 
-from ..analysis.claims import PageVerdicts
+from ..analysis.claims import PART, PageVerdicts
 from ..analysis.names import is_setting, sort_key
 from ..config.choices import options
 from ..config.manual import describe_choice
 from ..tracking.runs import setting_text
-from .judged_claims import PART, SCALES
-from .pages.problems import problems
-from .pages.spec import PageSpec
+from .judged_claims import SCALES
+from .pages.spec import PageSpec, problems
 from .pages.write import Part, Table
 
 _DATA = """\

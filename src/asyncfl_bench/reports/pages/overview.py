@@ -14,7 +14,6 @@ import pandas as pd
 from ...analysis.claims import NAME, read_claims, read_verdicts, to_dict
 from ...errors import BenchError
 from ...files import write_text
-from ..board import claim_frame
 from ..judged_claims import judge_claims
 from . import provenance
 from .page import Page
@@ -57,11 +56,12 @@ def write_overview(page: Page, folder: Path) -> Path:
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:
     """Return a row a claim that a page of the overview judged."""
-    rows = [row for row in judge_claims(dict(read_verdicts(path)) if path.exists() else {}, [paper]) if row.page]
-    rows.sort(key=lambda row: read_claims(paper).index(row.claim))
-    sentences, sections = [row.claim.sentence for row in rows], [row.page.section for row in rows if row.page]
-    frame = claim_frame(rows).assign(claim=sentences, page=sections).drop(columns="measured")
-    return frame.rename(columns={"details": "measured"})[["claim", "page", "measured", "verdict"]]
+    if not path.exists():
+        return pd.DataFrame()
+    rows = judge_claims(dict(read_verdicts(path)), [paper]).set_index("id")
+    rows = rows.loc[[claim.id for claim in read_claims(paper)]]
+    frame = rows.assign(claim=rows["sentence"], page=rows["section"], measured=rows["details"])
+    return frame.loc[rows["section"] != "", ["claim", "page", "measured", "verdict"]]
 
 
 def _page_line(page: Page) -> str:

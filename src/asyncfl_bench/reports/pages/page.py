@@ -21,10 +21,8 @@ from ...analysis.statistics import LEVELS
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
 from ...tracking.archive import pack_archive
-from ..judged_claims import PART
 from . import style
-from .problems import partial_image_sets, problems
-from .spec import Measure, PageSpec
+from .spec import Measure, PageSpec, partial_image_sets, problems
 from .write import Part, Table, flatten_parts
 
 
@@ -215,7 +213,7 @@ class Page:
 
     @property
     def verdicts(self) -> PageVerdicts:
-        scale = PART if self.scale == "full" and partial_image_sets(self.runs) else self.scale
+        scale = claims.PART if self.scale == "full" and partial_image_sets(self.runs) else self.scale
         return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
 
     @property

@@ -16,7 +16,7 @@ from ...analysis.selection import CODE
 from ...files import read_text
 from ...tracking.runs import setting_text
 from .page import Page
-from .problems import partial_image_sets, problems
+from .spec import partial_image_sets, problems
 from .write import Part, Table, format_number
 
 ORIGIN = "## Where this comes from"  # every page ends so

@@ -192,7 +192,7 @@ def write_picture(picture: Picture, folder: Path, formats: Collection[str] = ())
 
 def markdown_table(shown: pd.DataFrame, words: int = 1) -> str:
     """Return a Markdown table whose columns are padded, so that it also reads well unrendered."""
-    cells = [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
+    cells = _markdown_cells(shown)
     widths = [max(3, *(len(line[i]) for line in cells)) for i in range(shown.shape[1])]
 
     def line(texts: list[str]) -> str:
@@ -201,6 +201,24 @@ def markdown_table(shown: pd.DataFrame, words: int = 1) -> str:
 
     rule = [("-" * width if i < words else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
     return "\n".join([line(cells[0]), f"| {' | '.join(rule)} |", *map(line, cells[1:])])
+
+
+def markdown_text(parts: Iterable[Part]) -> str:
+    """Return headings, paragraphs and tables without padding as one text."""
+    texts = [plain_table(part.shown) if isinstance(part, Table) and part.shown is not None else part for part in parts]
+    return "\n\n".join(map(str, texts)) + "\n"
+
+
+def plain_table(shown: pd.DataFrame) -> str:
+    """Return a Markdown table without padding; columns of numbers are aligned to the right."""
+    kinds = [{type(one) for one in shown.iloc[:, place] if one != ""} for place in range(shown.shape[1])]
+    rule = ["---:" if kind and kind <= {int, float} else "---" for kind in kinds]
+    first, *others = _markdown_cells(shown)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (first, rule, *others))
+
+
+def _markdown_cells(shown: pd.DataFrame) -> list[list[str]]:
+    return [[str(text).replace("|", "\\|") for text in line] for line in [shown.columns, *shown.to_numpy()]]
 
 
 def latex_table(shown: pd.DataFrame, words: int = 1) -> str:
