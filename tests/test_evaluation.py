@@ -5,7 +5,7 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.diagnostics.average import ModelAverage
+from asyncfl_bench.diagnostics.steps import ModelAverage
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer

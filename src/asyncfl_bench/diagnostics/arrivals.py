@@ -1,4 +1,4 @@
-"""What the arrivals of a run look like: staleness, participation, training loss. Costs microseconds per arrival."""
+"""Statistics of arrivals: staleness, participation and training loss. Cost: microseconds per arrival."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..types import Upload, Work
 
 
 class Arrivals(Observer):
-    """Sums up uploads between two logged points, and who took part since the start.
+    """Summarizes the uploads between two logged points, and the participation since the start.
 
     n      number of clients
-    trace  tracking.trace.Trace to write one row per arrival to, or None
-    rule   whose facts about each arrival (ServerRule.arrival_facts) are the trace's last columns
+    trace  table with a row for each arrival, or None
+    rule   server rule, whose ``arrival_facts`` are the last columns of the trace
     """
 
     state_names = (
@@ -25,13 +25,13 @@ class Arrivals(Observer):
 
     def __init__(self, n: int, trace=None, rule=None):
         self.uploads_n = [0] * n
-        self._works_n, self._delay_n = [0] * n, [0.0] * n  # work that takes time and arrives, and its delays' sum
-        self._version_n = [0] * n  # version of the model the client's latest upload was computed at
+        self._works_n, self._delay_n = [0] * n, [0.0] * n  # work that takes time and arrives; sum of its delays
+        self._version_n = [0] * n  # model version of each client's latest upload
         self._staleness_sum, self._staleness_max = 0, 0
-        # by version of the model, work in flight that started from it and will arrive
+        # model version -> work in flight that started from it and will arrive
         self._in_flight: Counter[int] = Counter()
-        self._known_losses: set[int] = set()  # sequence numbers of work in flight that was lost at its dispatch
-        # in words, the first upload in the last answer of ``metrics`` whose training loss was not finite
+        self._known_losses: set[int] = set()  # sequence numbers of work in flight whose loss was drawn at dispatch
+        # description of the first upload since the last logged point whose training loss was not finite
         self.first_unfinite: str | None = None
         self._trace, self._rule = trace, rule
         self._facts = () if rule is None else rule.arrival_facts
@@ -40,7 +40,7 @@ class Arrivals(Observer):
 
     def _clear(self) -> None:
         self._staleness: list[int] = []
-        self._versions: list[int] = []  # at each arrival, those that somebody in flight had started from
+        self._versions: list[int] = []  # at each arrival: model versions of the work in flight
         self._clients: list[int] = []
         self._iterations: list[int] = []  # server iterations done when it arrived
         # tensors: reading them here would wait for the device at every upload
@@ -69,8 +69,10 @@ class Arrivals(Observer):
 
     @property
     def mean_delay_n(self) -> np.ndarray:
-        """(n,) mean delay of the work dispatched to each client, that in flight included, so that slow clients do not
-        seem fast; NaN without any. Lost work and a first round, which takes no time, do not count."""
+        """(n,) mean delay of the work dispatched to each client; NaN without any.
+
+        Work in flight is included, as slow clients would seem fast without it. Lost work and a first round, which takes
+        no time, are left out."""
         works_n = np.asarray(self._works_n, dtype=float)
         return np.divide(self._delay_n, works_n, out=np.full(len(works_n), np.nan), where=works_n > 0)
 
@@ -104,9 +106,9 @@ class Arrivals(Observer):
             )
 
     def metrics(self, iteration: int) -> dict[str, float]:
-        """Metrics over the uploads since the last call; participation since the start of the run.
+        """Return metrics over the uploads since the last call, and over participation since the start.
 
-        iteration  server iterations done: what the ages of the clients' latest uploads are counted from
+        iteration  server iterations done, from which the ages of the clients' latest uploads are counted
         """
         row: dict[str, float] = {}
         self.first_unfinite = None
@@ -138,7 +140,7 @@ class Arrivals(Observer):
         return row
 
     def summary(self, iterations: int) -> dict[str, float | int | None]:
-        """Over the whole run, for summary.json; null where nothing arrived or the model never moved."""
+        """Return numbers over the whole run for summary.json; None without arrivals or without server iterations."""
         counts, uploads = np.sort(np.asarray(self.uploads_n, dtype=float)), self._uploads
         return {
             "staleness_mean": self._staleness_sum / uploads if uploads else None,
@@ -149,7 +151,7 @@ class Arrivals(Observer):
         }
 
     def _read_losses(self) -> np.ndarray:
-        """(uploads since the last call,) training losses; one wait for the device."""
+        """Return the training losses of the uploads since the last call, with one wait for the device."""
         import torch
 
         read = torch.stack(self._losses).double().cpu().numpy() if self._losses else np.empty(0)
@@ -165,6 +167,6 @@ class Arrivals(Observer):
 
 
 def _gini(sorted_n: np.ndarray) -> float:
-    """Gini coefficient of counts in ascending order: 0 when all are equal, (n - 1) / n when one has all."""
+    """Return the Gini coefficient of ascending counts: 0 if all are equal, (n - 1) / n if one client has all."""
     n = len(sorted_n)
     return float(2 * (np.arange(1, n + 1) @ sorted_n) / (n * sorted_n.sum()) - (n + 1) / n)

@@ -1,4 +1,4 @@
-"""What a run may be asked to measure besides what it always tells: the config group `diagnostics`."""
+"""Base of the config group `diagnostics`: optional measurements of a run."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class DiagnosticsConfig(CheckedSettings):
 
 
 class Diagnostics(Observer):
-    """Watches a run and adds to its metrics; changes no bit of it. This one, `none`, adds nothing.
+    """Observes a run and adds metrics, without changing the run. The base class is the choice `none`.
 
-    Its settings are no part of a run's identity; a finished run without what is now asked for counts as unfinished.
+    The settings are not part of a run's identity. A finished run that lacks the wanted metrics counts as unfinished.
     """
 
     Config = DiagnosticsConfig
@@ -31,33 +31,32 @@ class Diagnostics(Observer):
 
     @classmethod
     def check_run(cls, settings: Settings) -> None:
-        """Raise ConfigError when a run of these settings cannot be measured; called before anything is loaded."""
+        """Raise ConfigError if a run of these settings cannot be measured. Called before anything is loaded."""
 
     def vectors(self, rule, n: int, concurrency: int) -> int:
-        """Vectors of d floats it keeps."""
+        """Return the number of vectors of d floats that are kept."""
         return 0
 
     def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
-        """Get to know the run, before its first event.
+        """Receive the parts of the run, before its first event.
 
-        rule     the run's server rule, to look at
-        shadow   a second server rule of the run's own kind and settings, not started
-        model_d  (d,) the global model; the rule moves it in place
+        rule     the server rule, which must not be changed
+        shadow   a second, unstarted server rule with the same class and settings
+        model_d  (d,) global model, which the rule moves in place
         task     models.task.Task
         client   clients.local.LocalConfig, resolved
-        has_left  has_left(client, iteration): whether that client has dropped out
+        has_left  has_left(client, iteration) is True if the client has dropped out
         """
 
     def open(self, directory: RunDirectory) -> None:
-        """Open its own files."""
+        """Open the tables of this diagnostic."""
 
     def summary(self) -> dict:
-        """What it says of the whole run, in ``diagnosed`` of summary.json."""
+        """Return numbers of the whole run, for ``diagnosed`` in summary.json."""
         return {}
 
 
 def has_diagnostics(measured: dict | None, wanted: dict) -> bool:
-    """Return True if the ``diagnostics`` section ``measured`` of a run has all that the section ``wanted`` asks
-    for."""
+    """Return True if a run with the ``diagnostics`` section ``measured`` has the metrics of the section ``wanted``."""
     nothing = f"{Diagnostics.__module__}.{Diagnostics.__qualname__}"
     return wanted["_target_"] == nothing or wanted == measured

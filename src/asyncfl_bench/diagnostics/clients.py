@@ -1,4 +1,4 @@
-"""Per-client accuracy: what accuracy each client may expect of it, and how that goes with speed and participation.
+"""Per-client accuracy: the expected accuracy of the model for each client, and for fast, slow, rare and frequent ones.
 
 Legend: n clients, C classes.
 """
@@ -11,22 +11,23 @@ import numpy as np
 
 TYPES: dict[str, type] = {
     "client": np.int64,
-    "samples": np.int64,  # training samples it holds
-    "uploads": np.int64,  # of its uploads that reached the server
-    "mean_delay": np.float64,  # of the work dispatched to it, in the unit of virtual time; NaN where there was none
-    "accuracy": np.float64,  # expected on its own mix of labels, a share
+    "samples": np.int64,  # training samples of the client
+    "uploads": np.int64,  # that reached the server
+    "mean_delay": np.float64,  # of the client's work, in the unit of virtual time; NaN without work
+    "accuracy": np.float64,  # expected on the client's label mix, a share
 }
-KEPT: dict[str, type] = {"kept": np.float64}  # of its uploads, by a rule that decides that; NaN where unknown
-LABEL = "label_"  # and a class: of its training samples, how many are of it
+KEPT: dict[str, type] = {"kept": np.float64}  # uploads that a selecting rule kept; NaN where unknown
+LABEL = "label_"  # and a class: the client's training samples of that class
 
 
 def expected_accuracy(hits_c: np.ndarray, tests_c: np.ndarray, labels_nc: np.ndarray) -> np.ndarray:
-    """(n,) accuracy on test samples whose labels are mixed as the client's: the class accuracies weighted by the shares
-    of the client's samples. Exact, no sample is drawn.
+    """Return the (n,) expected accuracy on test samples with each client's label mix.
 
-    hits_c     (C,) test samples of each class that the model has right; tests_c: how many there are
-    labels_nc  (n, C) training samples of each class that a client holds
-    A class without test samples is left out of every mix; NaN for a client that holds no others.
+    The mean of the class accuracies, weighted by the client's samples of each class. Exact: no sample is drawn.
+    hits_c     (C,) test samples of each class with a correct prediction
+    tests_c    (C,) test samples of each class
+    labels_nc  (n, C) training samples of each class at each client
+    Classes without test samples are left out. NaN for a client that only has such classes.
     """
     tested = tests_c > 0
     held_nc = labels_nc[:, tested]
@@ -38,8 +39,8 @@ def expected_accuracy(hits_c: np.ndarray, tests_c: np.ndarray, labels_nc: np.nda
 def client_accuracy_summary(accuracy_n: np.ndarray, delay_n: np.ndarray, uploads_n: np.ndarray) -> dict[str, float]:
     """Return the mean expected accuracy of all clients, of the worst tenth and of quarters of the clients.
 
-    The quarters have the shortest and the longest mean delay, and the fewest and the most uploads (ties in order of
-    clients). NaN of quarters if all clients are alike in that.
+    The quarters have the shortest and the longest mean delay, and the fewest and the most uploads, with ties in the
+    order of clients. NaN for quarters if all clients have the same value.
     """
     known_n = np.sort(accuracy_n[~np.isnan(accuracy_n)])
     if not len(known_n):

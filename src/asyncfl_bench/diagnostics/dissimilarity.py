@@ -1,4 +1,4 @@
-"""How far the gradients by which a server's part learns are from those of the test samples (GAS, figure 2a).
+"""Gradient dissimilarity between the server's training rows and the test samples (GAS, figure 2a).
 
 Legend: u the clients' part, s the server's, d parameters of a part, B rows of the last server step.
 """
@@ -25,8 +25,8 @@ CHUNK = 256  # samples of one pass through the clients' part
 @dataclass
 class DissimilarityConfig(DiagnosticsConfig):
     """
-    samples  of the test set, evenly spaced and the same at every point, or all if it has fewer; the authors' code has
-             10 random batches of 128
+    samples  test samples, evenly spaced and the same at every point, or all if the set has fewer. The authors' code
+             takes 10 random batches of 128
     """
 
     samples: Annotated[int, at_least(1)] = 1280
@@ -35,19 +35,19 @@ class DissimilarityConfig(DiagnosticsConfig):
 class Dissimilarity(Diagnostics):
     """Gradient dissimilarity of the server's part (Yang, Liu 2024, arXiv:2409.01251, section 5.1 and Lemma 1).
 
-    At every evaluation, with u and s as they are evaluated and l the mean cross-entropy, without weight decay, clip or
+    At every evaluation, with the evaluated u and s and the mean cross-entropy l, without weight decay, clipping or
     logit adjustment:
 
-        g      dl/ds of the rows that s last stepped on, generated ones included
-        g_ref  dl/ds of the test samples, whose activations are those of u
+        g      dl/ds of the rows of the last step of s, generated rows included
+        g_ref  dl/ds of the test samples, with activations from u
         squared   |g - g_ref|^2 / number of s's parameter tensors
         relative  |g - g_ref|^2 / |g_ref|^2
         cosine    of g and g_ref
 
-    Nothing of this is defined in the paper's text; `squared` is that of the authors' code, which takes 10 random
-    mini-batches of 128 test samples. As there, s has made its step on the rows already, and they are activations of
-    earlier u; so g is somewhat smaller than the gradient that was stepped along.
-    Costs a forward pass of the model and a gradient of s for each sample and row at each evaluation, and 2 d floats.
+    The paper's text defines none of this. `squared` follows the authors' code, which takes 10 random mini-batches of
+    128 test samples. As there, s has already made its step, and the rows are activations of earlier u. Hence g is
+    somewhat smaller than the gradient of that step.
+    Cost: at each evaluation a forward pass of the model and a gradient of s for each sample and row; 2 d floats.
     """
 
     Config = DissimilarityConfig

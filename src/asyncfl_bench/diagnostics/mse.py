@@ -1,13 +1,13 @@
-"""The mean squared error of a server step, taken apart into sampling noise, participation bias and delay.
+"""Mean squared error of a server step, split into sampling noise, participation bias and delay.
 
-Legend: n clients, d parameters, t server iteration, v_i version of the model on which client i's latest arrived
-gradient g_i was computed (0 before its first), G_i the gradient of F_i over all its samples, F = mean_i F_i.
+Legend: n clients, d parameters, t server iteration, g_i client i's latest arrived gradient, v_i the model version at
+which it was computed (0 before the first), G_i the gradient of F_i over all samples of client i, F = mean_i F_i.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,12 +35,13 @@ ARRIVAL_TYPES = {
     "noise": np.float64,  # |g_i - G_i(v_i)|^2
 }
 LAGS = (1, 10, 25, 50)  # server iterations
+CHUNK = 512  # samples of one pass: more would only need more memory
 
 
 @dataclass
 class MseConfig(DiagnosticsConfig):
     """
-    every  server iterations between measured steps; each costs every client's full gradient
+    every  server iterations between measured steps. A measured step costs the full gradient of every client
     """
 
     every: Annotated[int, at_least(1)] = 10
@@ -53,18 +54,18 @@ class Mse(Diagnostics):
         ubar    the same step with every g_i replaced by G_i(v_i)
         Fstale  (1/n) sum_i G_i(v_i)
         A = u - ubar            noise of mini-batches
-        B = ubar - Fstale       who takes part, and with what weight
-        C = Fstale - grad F(w_t)     the age of the gradients
+        B = ubar - Fstale       participation and weights
+        C = Fstale - grad F(w_t)     age of the gradients
         A + B + C = u - grad F(w_t), whose square is the step's error
 
-    Each evaluation has these numbers as ``mse/noise`` and so on, means over the measured steps since the last one:
+    Each evaluation has these numbers as ``mse/noise`` and so on, means over the measured steps since the last point:
 
         noise, bias, delay        |A|^2, |B|^2, |C|^2
         error, update, gradient   |u - grad F(w_t)|^2, |u|^2, |grad F(w_t)|^2
         residual                  relative distance of A + B + C from u - grad F(w_t), due to rounding
-        sigma2, sigma2_cached     |g - G|^2 of uploads since the last line, of each client's latest upload
+        sigma2, sigma2_cached     |g - G|^2 of uploads since the last point, and of each client's latest upload
         zeta2                     mean_i |G_i(w_t) - grad F(w_t)|^2
-        drift, drift_arrivals     |w_t - w(v_i)|^2 over clients, over uploads as they arrived
+        drift, drift_arrivals     |w_t - w(v_i)|^2 over clients, and over uploads at their arrival
         age_mean, age_max         t - v_i over all clients
         frozen                    |(1/n) sum (G_i(v_i) - G_i(w_t))|^2 over clients that dropped out
         noise_correlation_k       correlation of A(t) and A(t+k), k = 1, 10, 25, 50, since the start
@@ -72,11 +73,11 @@ class Mse(Diagnostics):
     ``diagnosed.drift`` in summary.json covers the second half of the iterations: ``staleness_mean``, ``slope`` and
     ``bins`` (b, uploads, mean staleness and mean drift for staleness 2^b to 2^(b+1) - 1).
 
-    ubar needs no formula per rule: a *shadow*, a second rule of the same kind, is fed G_i(v_i) wherever the run's rule
-    is fed g_i. For a rule that adds weighted sums of its uploads (``Needs.linear``) the shadow's step is ubar.
-    Uploads that are differences count as -lr times a gradient, which is what one step of SGD makes of it.
+    ubar needs no formula for each rule: a *shadow*, a second rule of the same kind, receives G_i(v_i) instead of g_i.
+    For a rule that adds weighted sums of its uploads (``Needs.linear``) the shadow's step is ubar. A difference counts
+    as -lr times a gradient, as one step of SGD computes it.
 
-    Costs one full local gradient per upload, n of them per measured step, and the vectors that ``vectors`` counts.
+    Cost: a full local gradient for each upload, n of them for each measured step, and the vectors of ``vectors``.
     """
 
     Config = MseConfig
@@ -120,7 +121,6 @@ class Mse(Diagnostics):
         import torch
 
         from ..clients.versions import ModelVersions
-        from .objective import Objective
 
         if task.flat.has_statistics or any("Dropout" in type(m).__name__ for m in task.flat.module.modules()):
             raise ConfigError("diagnostics", "mse", f"must be none: this model's layers are random, and {UNBIASED}")
@@ -134,7 +134,7 @@ class Mse(Diagnostics):
         self.step_scale = shadow.step_size * self.upload_scale
         self.t = 0
         self.before_d = model_d.clone()  # w_t
-        # for each client the one its last upload started from, and those in flight
+        # the start versions of each client's last upload and of the work in flight
         self.versions = ModelVersions(model_d.device)
         self.version_n = [0] * self.n
         self.stale_nd = model_d.new_empty((self.n, model_d.numel()))  # G_i(v_i)
@@ -156,7 +156,7 @@ class Mse(Diagnostics):
     def open(self, directory) -> None:
         self._table = directory.open_table(ARRIVALS_NAME, ARRIVAL_TYPES)
 
-    # -- what happens ------------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------------
 
     def dispatched(self, work: Work, model_d) -> None:
         self.versions.hold(work.iteration, model_d)
@@ -188,8 +188,7 @@ class Mse(Diagnostics):
         self._follow_step(self.shadow.round(), changed)
 
     def _follow_step(self, shadow_changed: bool, changed: bool) -> None:
-        """Measure the step that the model has just taken, if the shadow rule took it too; BenchError if only
-        one of them did."""
+        """Measure the last step of the model. Raises BenchError if only one of the two rules stepped."""
         if shadow_changed != changed:
             raise BenchError(f"diagnostics=mse: {type(self.shadow).__name__} steps or not by what is in its uploads")
         if not changed:
@@ -206,7 +205,7 @@ class Mse(Diagnostics):
         self.t += 1
 
     def _measure_step(self, update_d, expected_d, noise_d) -> dict[str, float]:
-        """Return the parts of the error of the step from w_t = ``before_d`` that the model has just taken."""
+        """Return the parts of the error of the last step, from w_t = ``before_d``."""
         gradient_d = update_d.new_zeros(update_d.shape)  # of F at w_t
         frozen_d = update_d.new_zeros(update_d.shape)
         squares, frozen = 0.0, 0
@@ -276,10 +275,10 @@ def _squared_norm(vector_d: torch.Tensor) -> float:
 def summarize_drift(iteration_u: np.ndarray, staleness_u: np.ndarray, drift_u: np.ndarray) -> dict:
     """Return the mean staleness, the slope and the bins of the u uploads in the second half of the iterations.
 
-    In the first half the way from the initial model hides what noise and skew add to the drift |w_t - w_v|^2.
+    In the first half the way from the initial model hides the share of noise and skew in the drift |w_t - w_v|^2.
 
     staleness_mean  mean staleness [server iterations]; None without uploads
-    slope           least squares: growth of the drift an iteration of staleness; None without two kinds of staleness
+    slope           least squares: growth of the drift for an iteration of staleness; None if all staleness is equal
     bins            [b, uploads, mean staleness, mean drift] of uploads whose staleness is 2^b to 2^(b+1) - 1
     """
     late_u = iteration_u >= iteration_u.max(initial=0) / 2
@@ -307,26 +306,56 @@ def merge_bins(bins: list[list]) -> dict[int, tuple[int, float, float]]:
     return found
 
 
+class Objective:
+    """Gradients G_i(w) of the objectives F_i, by a network that the run does not use.
+
+    task    models.task.Task, without batch normalisation
+    decay   weight decay of the clients' training: F_i includes decay / 2 * |w|^2
+    """
+
+    def __init__(self, task, decay: float):
+        self.task, self.decay = task, decay
+        self._network = task.compiled or task.flat.clone_for_thread()
+        self._part_d = task.flat.initial_d()
+
+    def gradient(self, client: int, w_d: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
+        """Write G_i(w) into ``out_d`` and return it. It is zero for a client without samples, as its uploads are."""
+        own = self.task.partition[client]
+        out_d.zero_()
+        if not len(own):
+            return out_d
+        for first in range(0, len(own), CHUNK):
+            chunk = own[first : first + CHUNK]
+            self._network.gradient(w_d, *self.task.batch(chunk), self._part_d)
+            out_d.add_(self._part_d, alpha=len(chunk) / len(own))
+        return out_d.add_(w_d, alpha=self.decay) if self.decay else out_d
+
+    def gradients(self, w_d: torch.Tensor, out_d: torch.Tensor) -> Iterator[tuple[int, torch.Tensor]]:
+        """Yield (i, G_i(w)) of each client, all in the same ``out_d``."""
+        for client in range(len(self.task.partition)):
+            yield client, self.gradient(client, w_d, out_d)
+
+
 class NoiseMemory(Stateful):
-    """Correlation of a step's noise A_t with A_{t+k}, over pairs whose first step is an anchor.
+    """Correlation of the noise A_t of a step with A_{t+k}, over pairs whose first step is an anchor.
 
         sum <A_t, A_{t+k}> / sqrt(sum |A_t|^2 * sum |A_{t+k}|^2)
 
-    0 where each step draws afresh (Lemma a.6 of arXiv:2511.19066 assumes it), (1 - 1/n)^k for ACE with one arrival per
-    step, whose cached samples return until they are replaced.
-    Memory: d floats for every anchor less than 50 iterations old.
+    0 if each step has fresh samples, as Lemma a.6 of arXiv:2511.19066 assumes. (1 - 1/n)^k for ACE with one arrival
+    per step, as cached samples are reused until they are replaced.
+    Memory: d floats for every anchor of the last 50 iterations.
     """
 
     state_names = ("_anchors", "_sums")
 
     def __init__(self, device: torch.device | None = None):
-        """device: of the vectors that a state brings."""
+        """device: of the vectors of a loaded state."""
         self.state_device = device
         self._anchors: list[tuple[int, torch.Tensor]] = []
         self._sums = {lag: [0.0, 0.0, 0.0] for lag in LAGS}
 
     def add_step(self, t: int, noise_d: torch.Tensor, anchor: bool) -> None:
-        """Add A_t of each step in turn; ``anchor`` keeps a copy that later steps are compared with."""
+        """Add A_t of the next step. anchor: keep a copy, with which later steps are compared."""
         for start, kept_d in self._anchors:
             if (sums := self._sums.get(t - start)) is not None:
                 for place, (one_d, other_d) in enumerate(((kept_d, noise_d), (kept_d, kept_d), (noise_d, noise_d))):
@@ -336,7 +365,7 @@ class NoiseMemory(Stateful):
             self._anchors.append((t, noise_d.clone()))
 
     def metrics(self) -> dict[str, float]:
-        """Over all pairs since the start of the run."""
+        """Return the correlations over all pairs since the start of the run."""
         return {
             f"mse/noise_correlation_{lag}": product / (one * other) ** 0.5
             for lag, (product, one, other) in self._sums.items()

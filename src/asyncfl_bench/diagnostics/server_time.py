@@ -1,4 +1,4 @@
-"""Wall time that the server's steps take, and the clients' uploads between them (AFBS, table 5)."""
+"""Wall time of server steps, and of the uploads between them (AFBS, table 5)."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class ServerTime(Diagnostics):
     """Wall milliseconds of a server iteration, and the uploads in it (Lu et al. 2025, arXiv:2506.12754, table 5).
 
         server_step  time inside the rule: use of all uploads of the iteration, selection and step
-        buffer_fill  time from the end of the last step to the end of this one, so of the clients' work too; not counted
-                     if the model was evaluated meanwhile
-        uploads      that reached the rule;  kept: those in its step, by ``rule/kept`` of its ``stats``
+        buffer_fill  time from the end of the last step to the end of this one, clients' work included; left out if the
+                     model was evaluated meanwhile
+        uploads      uploads that reached the rule
+        kept         uploads in its step, by ``rule/kept`` of its ``stats``
 
-    A rule may add uploads when they arrive (FedBuff) or all at the step (AFBS), so both are counted. Clients' work is
-    computed when it is needed, and threads compute several uploads at once; threads=1 computes one at a time. Times
-    are those of this machine: compare runs of one machine, one at a time.
+    A rule may add uploads when they arrive (FedBuff) or all at the step (AFBS), so both are counted. Threads compute
+    several uploads at once; threads=1 computes one at a time. Times depend on the machine: compare runs of one
+    machine, made one at a time.
     """
 
     Config = ServerTimeConfig
@@ -58,7 +59,7 @@ class ServerTime(Diagnostics):
         self._inside, self._received, self._evaluated, self._began = 0.0, 0, False, time.perf_counter()
 
     def _timed(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same call, whose wall time is added."""
+        """Return the same call, which adds its wall time."""
 
         def timed(*arguments: Any) -> Any:
             self._wait()
@@ -92,7 +93,7 @@ class ServerTime(Diagnostics):
         return {}
 
     def summary(self) -> dict:
-        """Median and quartiles [ms] after the warm-up, and means of uploads; empty without such an iteration."""
+        """Return medians and quartiles [ms] after the warm-up, and means of uploads; empty without such iterations."""
         first = self.config.warm_up
         found: dict[str, float] = {}
         for name, values in {"server_step": self._steps, "buffer_fill": self._fills}.items():

@@ -1,4 +1,4 @@
-"""How alike the models of clients are, with the same mix of labels and with another one (AFBS, figure 5).
+"""Similarity of the models of clients with the same label mix and with different ones (AFBS, figure 5).
 
 Legend: m watched clients, d parameters.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @dataclass
 class SimilarityConfig(DiagnosticsConfig):
     """
-    clients  watched at most, the first ones that get work
+    clients  most clients that are compared: the first ones with work
     """
 
     clients: Annotated[int, at_least(2)] = 20
@@ -32,17 +32,16 @@ class SimilarityConfig(DiagnosticsConfig):
 class Similarity(Diagnostics):
     """Mean cosine similarity of pairs of clients' models (Lu et al. 2025, arXiv:2506.12754, section 3.4).
 
-    A client's model is the one that it uploaded last. Labels are the same inside a group of the split. At every
-    evaluation, over the pairs of watched clients that have uploaded:
+    A client's model is its last uploaded one. Clients of a group of the split have the same label mix. At every
+    evaluation, over the pairs of watched clients with an upload:
 
-        same, different   groups
+        same, different   pairs of the same group, and of different groups
         same_apart        the same group, one model fresh and one outdated
         different_fresh   different groups, both models fresh
 
-    A model is fresh if the version it started from is in the newer half of the range of versions; where all have one
-    version, none is apart. A mean over no pair is left out. The paper draws two pairs of each kind and does not say
-    which; that fast clients update and slow ones do not is the delay's.
-    Costs a product of m x m vectors at each evaluation.
+    A model is fresh if its start version is in the newer half of the range of versions. If all have one version, no
+    pair is apart. A mean over no pair is left out. The paper draws two pairs of each kind and does not say which.
+    Cost: a product of m x m vectors at each evaluation.
     """
 
     Config = SimilarityConfig
@@ -62,7 +61,7 @@ class Similarity(Diagnostics):
         check(groups > 1, "diagnostics", "similarity", allowed)
 
     def vectors(self, rule, n: int, concurrency: int) -> int:
-        return 3 * min(n, self.config.clients)  # models, what their work in flight started from, a product's copies
+        return 3 * min(n, self.config.clients)  # models, starts of the work in flight, copies for a product
 
     def start(self, *, rule, shadow, model_d, task, client, has_left) -> None:
         self.state_device = model_d.device

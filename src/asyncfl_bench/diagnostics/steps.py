@@ -1,4 +1,4 @@
-"""What the server iterations since the last logged point did. Costs nothing per upload."""
+"""Observers of the global model: its change between logged points, facts about its steps, and the mean of versions."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from ..simulation.observer import Observer
 from ..stateful import Stateful
-from ..types import Recorder
+from ..types import Recorder, Upload
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
 
     from ..simulation.budget import Counters
     from ..tracking.rundir import RunDirectory
@@ -21,17 +21,17 @@ DECISIONS_NAME = "rule.parquet"
 
 
 class Steps(Observer):
-    """How far the model moved between two logged points, and means of what the rule says of each iteration.
+    """Measures the distance that the model moved between two logged points, and means of the rule's numbers.
 
-    rule     its ``averaged`` names the numbers of ``stats`` that are averaged
-    model_d  (d,) global model; a copy of it is kept. Memory: d floats
+    rule     server rule, whose ``averaged`` names the numbers of ``stats`` that are averaged
+    model_d  (d,) global model, of which a copy is kept: d floats
     n        number of clients
-    kept_n   of each client's uploads, how many the rule kept; None of a rule that does not decide that
+    kept_n   uploads of each client that the rule kept; None for a rule that does not select uploads
     """
 
     state_names = ("_before_d", "_iterations", "_sums", "kept_n")
 
-    def __init__(self, rule, model_d: torch.Tensor, n: int):
+    def __init__(self, rule, model_d: Tensor, n: int):
         self._rule, self._model_d = rule, model_d
         self._columns = rule.decision_columns if isinstance(rule, Recorder) else ()
         self._before_d = model_d.clone()
@@ -43,7 +43,7 @@ class Steps(Observer):
         self._clear()
 
     def open(self, directory: RunDirectory) -> None:
-        """From now on what the rule decides is written to a table, if it has a table of decisions."""
+        """Write the decisions of the rule to rule.parquet from now on, if it has any."""
         if self._columns:
             types: dict[str, type] = {"iteration": np.int64} | dict.fromkeys(self._columns, float)
             self._table = directory.open_table(DECISIONS_NAME, types)
@@ -65,7 +65,7 @@ class Steps(Observer):
                 self.kept_n[row[self._client]] += row[self._kept]
 
     def metrics(self) -> dict[str, float]:
-        """Metrics over the iterations since the last call."""
+        """Return metrics over the iterations since the last call."""
         row = {"model/change_norm": float((self._model_d - self._before_d).norm())}
         if self._iterations:
             row |= {f"{name}_mean": float(total) / self._iterations for name, total in self._sums.items()}
@@ -79,3 +79,31 @@ class Steps(Observer):
 
     def parts(self) -> dict[str, Stateful]:
         return {} if self._table is None else {"table": self._table}
+
+
+class ModelAverage(Observer):
+    """Keeps the model after each of the last W uploads: W d floats. Its mean shows how much of a difference is noise.
+
+    Source: averaging of iterates (Polyak, Juditsky 1992), here over a window.
+    model_d  (d,) global model
+    window   W
+    last     test metrics of the mean at the latest point: accuracy (share), loss (nats)
+    """
+
+    state_names = ("_models_wd", "_seen", "last")
+
+    def __init__(self, model_d: Tensor, window: int):
+        self._model_d, self.window = model_d, window
+        self._models_wd = model_d.new_zeros(window, len(model_d))
+        self._seen = 0
+        self.last: dict[str, float] = {}
+
+    def arrived(self, upload: Upload, changed: bool, time: float) -> None:
+        self._models_wd[self._seen % self.window] = self._model_d
+        self._seen += 1
+
+    @property
+    def mean_d(self) -> Tensor:
+        """(d,) mean of the kept models; the model itself before the first upload."""
+        kept = min(self._seen, self.window)
+        return self._models_wd[:kept].mean(0) if kept else self._model_d

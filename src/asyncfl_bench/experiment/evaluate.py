@@ -14,10 +14,8 @@ import numpy as np
 from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
-from ..diagnostics.average import ModelAverage
-from ..diagnostics.cancelled import CancelledWork
-from ..diagnostics.exchanges import Exchanges
-from ..diagnostics.steps import Steps
+from ..diagnostics.event_tables import CancelledWork, EventTable, Exchanges
+from ..diagnostics.steps import ModelAverage, Steps
 from ..errors import BenchError, wrong_answer
 from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
@@ -91,7 +89,7 @@ class Evaluations(Observer, Stateful):
         self.steps = Steps(components.rule, components.model_d, settings.root.n_clients)
         window = self.config.average
         self.average = None if window is None else ModelAverage(components.model_d, window)
-        self._tables: dict[str, Exchanges | CancelledWork] = {}
+        self._tables: dict[str, EventTable] = {}
         if settings.root.trace:
             self.steps.open(directory)
             if components.rule.needs.cuts:
@@ -121,7 +119,7 @@ class Evaluations(Observer, Stateful):
     def close(self) -> None:
         """Give the terminal back, and complete the tables."""
         for table in self._tables.values():
-            table.close()
+            table.add_open_rows()
         if self._progress is not None:
             self._progress.close()
 

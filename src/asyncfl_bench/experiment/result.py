@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..config import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
-from ..diagnostics.exchanges import EXCHANGES_NAME
+from ..diagnostics.event_tables import EXCHANGES_NAME
 from ..errors import EXIT_INTERRUPTED
 from ..files import say_once
 from ..tracking.archive import measured_run, read_run_points
