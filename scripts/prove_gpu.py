@@ -36,8 +36,8 @@ from asyncfl_bench.clients.stacked import ROWS, rows_of_stack
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import build, machine
 from asyncfl_bench.kernels.graphed import GraphedNetwork, Graphs, capture_checked
+from asyncfl_bench.models.costs import footprint
 from asyncfl_bench.models.flat import FlatModel
-from asyncfl_bench.models.footprint import footprint
 
 IMAGE, CLASSES = (3, 32, 32), 10
 STACKED = {"lenet5": 50, "cnn": 50, "alexnet": 32}  # mini-batches

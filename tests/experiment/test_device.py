@@ -13,7 +13,7 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import build, components, machine
 from asyncfl_bench.experiment.checkpoint import stored_device
 from asyncfl_bench.experiment.components import GPU_FLOP, Device, choose_device
-from asyncfl_bench.models.footprint import footprint
+from asyncfl_bench.models.costs import footprint
 
 IMAGE, DIGIT = (3, 32, 32), (1, 28, 28)
 # model, samples and mini-batch: whether a GPU is worth it (docs/explanation/performance.md)

@@ -14,7 +14,7 @@ from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import components, machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import MemoryNeeds
-from asyncfl_bench.models import activations
+from asyncfl_bench.models import costs
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
 from asyncfl_bench.randomness import Streams
@@ -161,7 +161,7 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
 def test_a_rule_holds_as_many_vectors_as_it_declares(name, monkeypatch):
     """Counted in all tensors that the rule makes, and of a large model, whose versions a dry run counts."""
     monkeypatch.setattr(memory, "DRY_RUN_FROM", 0)  # bytes
-    rules, equip, block = [], components.equip, activations._HeldBytes()
+    rules, equip, block = [], components.equip, costs._HeldBytes()
 
     def counted(method):
         def call(*args):
@@ -195,13 +195,13 @@ def test_a_mini_batch_is_counted_by_a_few_of_its_samples_and_leaves_no_trace():
     flat = FlatModel(torch.nn.Sequential(*layers, torch.nn.Linear(300, 4)))
     statistics_b, drawn = flat.statistics(), torch.get_rng_state()
     x, counts = torch.zeros(1, 6), (50, 500)
-    few, many = (activations.step_bytes(flat, x, b) for b in counts)
+    few, many = (costs.step_bytes(flat, x, b) for b in counts)
     # what each layer gives, three of 300 numbers a sample, and on the way back their gradients
     assert 3 * 300 * 4 < (many - few) / 450 < 7 * 300 * 4
     assert torch.equal(flat.statistics(), statistics_b) and torch.equal(torch.get_rng_state(), drawn)
-    assert not hasattr(activations._HeldBytes.__torch_dispatch__, "__wrapped__")  # else torch imports its compiler
+    assert not hasattr(costs._HeldBytes.__torch_dispatch__, "__wrapped__")  # else torch imports its compiler
     for b, estimated in zip(counts, (few, many), strict=True):
-        with activations._HeldBytes() as block:
+        with costs._HeldBytes() as block:
             flat.gradient(flat.initial_d(), x.repeat(b, 1), torch.zeros(b, dtype=torch.int64), flat.initial_d())
         assert estimated == pytest.approx(max(block.held) - 3 * 4 * flat.d, rel=0.01)
 
@@ -210,9 +210,9 @@ def test_a_stack_is_counted_by_few_models_and_samples():
     flat = FlatModel(Cnn(CnnConfig(16)).build((3, 12, 12), 10, 0))
     w_pd, x, y_pb = flat.initial_d().repeat(7, 1), torch.zeros(7, 9, 3, 12, 12), torch.zeros(7, 9, dtype=torch.int64)
     out_pd, weight_pb = torch.empty_like(w_pd), torch.ones(7, 9)
-    with activations._HeldBytes() as block:
+    with costs._HeldBytes() as block:
         flat.stack.gradient(w_pd, x, y_pb, weight_pb, out_pd)
-    assert activations.stacked_step_bytes(flat, x[0, :1], 9, 7) == pytest.approx(max(block.held), rel=0.01)
+    assert costs.stacked_step_bytes(flat, x[0, :1], 9, 7) == pytest.approx(max(block.held), rel=0.01)
 
 
 @pytest.mark.process

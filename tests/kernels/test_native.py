@@ -25,9 +25,10 @@ from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.kernels import compiler, native
 from asyncfl_bench.kernels.native import Convolution, NativeNetwork, Shapes
-from asyncfl_bench.models import layers, networks
+from asyncfl_bench.models import networks
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig, CnnOnePool, CnnOnePoolConfig, LeNet5, LeNet5Config
 from asyncfl_bench.models.flat import FlatModel
+from asyncfl_bench.models.layers import stack
 from asyncfl_bench.models.task import Task
 
 CLASSES = 5
@@ -64,7 +65,7 @@ NETWORKS = {
         (2, 13, 13),
     ),
     "one block, no pool": (lambda: blocks((1, 4, 7, 3, False), features=4 * 9 * 8), (1, 9, 8)),
-    "no block": (lambda: networks.sequential(layers.mlp((30,), [33, 16], 3)), (30,)),
+    "no block": (lambda: networks.sequential(stack((30,), "linear 33, relu, linear 16, relu, linear 3")), (30,)),
 }
 
 
@@ -134,7 +135,7 @@ def test_targets_may_be_shares_of_the_classes_whatever_their_sum(total):
     "make",
     [
         lambda: LeNet5(LeNet5Config()).build((3, 17, 12), 10, 0),
-        lambda: networks.sequential(layers.mlp((3, 17, 12), [7], 10)),
+        lambda: networks.sequential(stack((3, 17, 12), "flatten, linear 7, relu, linear 10")),
     ],
 )
 def test_images_are_taken_where_they_lie_with_the_bits_of_a_fetched_mini_batch(make, augment):
@@ -524,7 +525,7 @@ NativeNetwork.try_compile(FlatModel(nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
 
 @pytest.mark.slow
 def test_native_is_asked_for_in_vain_for_other_networks_and_on_a_gpu():
-    small, large = networks.softmax((4,), 2), networks.sequential(layers.mlp((200,), [100], 100))
+    small, large = networks.softmax((4,), 2), networks.sequential(stack((200,), "linear 100, relu, linear 100"))
     assert native_network("auto", "cpu", FakeTask(small, (4,))) is None  # formulas are faster
     assert native_network("auto", "cpu", FakeTask(large, (200,))) is not None
     with pytest.raises(ConfigError, match="possible only on a CPU"):

@@ -7,7 +7,7 @@ from torch import nn
 from asyncfl_bench.models import convolutional as images
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import LeNet5, LeNet5Config
-from asyncfl_bench.models.footprint import footprint
+from asyncfl_bench.models.costs import footprint
 from asyncfl_bench.models.language import FastText, FastTextConfig, Lstm, LstmConfig
 from asyncfl_bench.models.layers import Size
 from asyncfl_bench.models.perceptrons import Mlp, MlpConfig, Softmax

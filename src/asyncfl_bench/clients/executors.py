@@ -124,8 +124,8 @@ class SequentialComputer:
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
     def _rows_read(self, work: Work, anchor_d, shift_d) -> Any:
-        """What computes the work of a model with a large embedding, where no other row needs a gradient, a
-        models.rows.SelectedRows; else None."""
+        """Return the models.flat.SelectedRows of the work if the other rows of an embedding need no gradient; else
+        None."""
         flat = self.task.flat
         if flat.embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
             return None

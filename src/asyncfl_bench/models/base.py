@@ -1,10 +1,10 @@
-"""Base of the models that a config can name. They import torch in ``build`` alone; the modules are in ``networks``.
+"""Base of the models that a config can name. Torch is only imported by ``build``.
 
-Legend: C channels, H height, W width, F features, L tokens.
-Every ``build(data_shape, classes, seed)`` gives a float32 torch module on the CPU whose initial weights depend on
-``seed`` alone; torch's own random state is left as it was. ConfigError when the model cannot take such samples.
-A model with ``reads_tokens`` takes (L,) token ids in place of numbers and is also told how many symbols there are, and
-which one stands behind short samples, if any: ``build(data_shape, classes, seed, symbols, padding)``.
+Legend: L tokens.
+``build(data_shape, classes, seed)`` of a model returns a float32 torch module on the CPU, whose initial weights depend
+on ``seed`` alone; torch's random state does not change. Raises ConfigError if the model cannot take such samples.
+A model with ``reads_tokens`` takes (L,) token ids instead of numbers. Its ``build`` also takes the number of symbols,
+and the padding id if there is one: ``build(data_shape, classes, seed, symbols, padding)``.
 """
 
 from __future__ import annotations
@@ -23,53 +23,54 @@ if TYPE_CHECKING:
 
     from ..data.texts import Reader
 
+NEEDS_TEXTS = "needs texts: dataset=newsgroups20, sst2 or mrpc"
+
 
 @dataclass
 class ModelConfig(CheckedSettings):
-    """Settings of a model; the base of all."""
+    """Base of the settings of a model."""
 
-    can_be_cut = False  # between a client and the server
+    can_be_cut = False  # into a part of the clients and a part of the server
 
     @property
     def layers(self) -> int:
-        """Of a model that can be cut; 0 of others."""
+        """Number of layers of a model that can be cut; 0 for other models."""
         return 0
 
     def resolve(self, facts: Facts) -> None:
-        """Put values in the place of null. Raises ConfigError for what does not fit the facts."""
+        """Replace null by values. Raises ConfigError for settings that do not fit the facts."""
 
     def content_digest(self) -> str | None:
-        """Of files of the user's that the model is made of; None: there are none."""
+        """Return a digest of the user's files that make the model; None without such files."""
         return None
 
     @property
     def normalised_groups(self) -> int | None:
-        """Of group normalisation; None for batch normalisation, and for models without either."""
+        """Groups of group normalisation; None for batch normalisation and without normalisation."""
         return None
 
     @property
     def batch_norm(self) -> bool:
-        """Whether it normalises over the samples of a batch, and so has statistics of the clients' data."""
+        """True if the model normalises over the samples of a batch, and so has statistics of the clients' data."""
         return False
 
     @property
     def uncaptured(self) -> str | None:
-        """Why no CUDA graph takes the model's gradient; None: a graph is tried."""
+        """Reason why no CUDA graph can compute the gradient; None if a graph is tried."""
         return "batch normalisation, which would see the samples that fill up a mini-batch" if self.batch_norm else None
 
     @property
     def statistics_rate(self) -> float:
-        """With batch normalisation: how far the server's statistics move towards those of each arriving client."""
+        """Step of the server's batch statistics towards those of each arriving client, 0 to 1."""
         return 1.0
 
 
-NEEDS_TEXTS = "needs texts: dataset=newsgroups20, sst2 or mrpc"
-
-
 class Model:
-    """Base of all. ``build`` gives the module; ``name`` is the choice of the group model, for messages.
+    """Base of all models. ``build`` returns the module.
 
-    least_pixels  height and width of the smallest images it takes; 0: it does not need images
+    name          choice of the group model, for messages
+    reads_tokens  samples are token ids
+    least_pixels  height and width of the smallest images; 0 if samples need not be images
     """
 
     Config = ModelConfig
@@ -81,7 +82,10 @@ class Model:
         self.config = config
 
     def check_samples(self, shape: tuple[int, ...], symbols: int | None = None, padding: int | None = None) -> None:
-        """Raise ConfigError unless the model takes samples of this shape; loads no torch. symbols: of token ids."""
+        """Raise ConfigError unless the model takes samples of this shape.
+
+        symbols  number of token ids; padding: the id behind short samples
+        """
         if self.reads_tokens and symbols is None:
             found = "x".join(map(str, shape))
             sets = "dataset=sst2 and dataset=shakespeare have"
@@ -100,27 +104,27 @@ class Model:
             raise ConfigError("", self.name, allowed)
 
     def check_files(self, classes: int) -> None:
-        """Raise ConfigError or InputError for files that cannot be those of the model; loads no torch."""
+        """Raise ConfigError or InputError for files that the model cannot use."""
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size | None:
-        """Count the model before torch is imported; None: only the built model tells. symbols: of token ids."""
+        """Return the size of the model; None if only the built model has it. symbols: number of token ids."""
         return None
 
     def reader(self) -> Reader | None:
-        """What makes the ids of texts, for a model that comes with its own; None: the data set does."""
+        """Return the model's tokenizer; None if the data set makes the token ids."""
         return None
 
 
 @dataclass
 class SequentialConfig(ModelConfig):
-    """Fields of a model that is one layer after another, and so can be cut between a client and the server.
+    """Settings of a sequential model, which can be cut between clients and server.
 
     cut  first layers, in the clients' part, for algorithms that cut the model
     """
 
     cut: Annotated[int | None, at_least(1, null="for the model's own")] = field(default=None, kw_only=True)
     can_be_cut = True
-    usual_cut = first_cut = 1  # the least at which the clients' part has parameters
+    usual_cut = first_cut = 1  # first_cut: the first at which the clients' part has parameters
 
     def resolve(self, facts: Facts) -> None:
         if facts.cuts and self.cut is None:
@@ -137,7 +141,7 @@ class SequentialConfig(ModelConfig):
 
 
 class SequentialModel(Model, ABC):
-    """Base of models that are one layer after another."""
+    """Base of sequential models."""
 
     config: SequentialConfig
 

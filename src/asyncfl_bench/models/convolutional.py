@@ -28,9 +28,9 @@ class LeNet5Config(SequentialConfig):
 class LeNet5(SequentialModel):
     """LeCun et al. 1998 with ReLU and max-pooling: conv 5x5 to 6, pool, conv 5x5 to 16, pool, linear 120, 84, classes.
 
-    Images below 32 pixels are padded by 2 at the first convolution, so 28x28 is the original's 32x32.
-    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12. Of a
-    model on CIFAR-10 that is cut after layer 3, 6, 9 or 11 clients send 1176, 400, 120 or 84 numbers for each sample.
+    The first convolution pads images below 32 pixels by 2, so 28x28 becomes the original's 32x32.
+    Parameters: 61 706 on MNIST, 62 006 on CIFAR-10, 69 656 on CIFAR-100. Images of at least 12x12. If the model is cut
+    after layer 3, 6, 9 or 11 on CIFAR-10, clients send 1176, 400, 120 or 84 numbers for each sample.
     """
 
     Config = LeNet5Config
@@ -81,8 +81,8 @@ class CnnOnePoolConfig(SequentialConfig):
 class CnnOnePool(SequentialModel):
     """Conv 3x3 to 32, conv 3x3 to 64, pool, linear classes; ReLU, no padding. Images of at least 6x6.
 
-    AsyncFedED (arXiv:2205.13797) says of its network for FEMNIST: two convolutions, one pooling, one linear layer. The
-    sizes are our choice. 590 270 parameters with 28x28 grey pixels and 62 classes.
+    AsyncFedED (arXiv:2205.13797) prints for FEMNIST: two convolutions, one pooling, one linear layer. The sizes are our
+    choice. 590 270 parameters with 28x28 grey pixels and 62 classes.
     """
 
     Config = CnnOnePoolConfig
@@ -104,11 +104,12 @@ class AlexNetConfig(SequentialConfig):
 
 
 class AlexNet(SequentialModel):
-    """The small AlexNet of GAS (Yang, Liu 2024), as its released code has it. Images of at least 12x12.
+    """The small AlexNet of the released code of GAS (Yang, Liu 2024). Images of at least 12x12.
 
     Conv 3x3 to 32, pool, ReLU, conv to 64, pool, ReLU | conv to 128, 256, 256, pool 3x3 of stride 2, ReLU, linear 1024,
     512, classes; padding 1, no activation between the last convolutions or linear layers. GAS cuts it after layer 6
-    (the line; 3, 7 and 11 besides): 64x8x8 activations of 3x32x32 pixels, 19 392 of 3 868 746 parameters on clients.
+    (the line), also after 3, 7 and 11. Layer 6 has 64x8x8 activations of 3x32x32 pixels; clients have 19 392 of
+    3 868 746 parameters.
     """
 
     Config = AlexNetConfig
@@ -123,8 +124,8 @@ class AlexNet(SequentialModel):
 @dataclass
 class NormalisedConfig(ModelConfig):
     """
-    norm             normalisation over groups of channels or over the batch. A cut model has group, because batch would
-                     judge it by statistics that its parts do not keep
+    norm             normalisation over groups of channels or over the batch. A cut model needs group, because its parts
+                     do not keep the statistics of batch
     groups           groups of norm=group, a divisor of the first layer's channels; 32 in Wu, He 2018, 2 in the FedOpt
                      and FedDyn papers
     statistics_rate  of norm=batch: how far the server's running statistics move towards those of each arriving client
@@ -142,7 +143,7 @@ class NormalisedConfig(ModelConfig):
 
     @property
     def narrowest(self) -> int:
-        """Channels of the first layer, which divide those of all."""
+        """Channels of the first layer, which divide the channels of all layers."""
         return 64
 
     @property
@@ -161,7 +162,7 @@ class NormalisedConfig(ModelConfig):
 @dataclass
 class ResNet18Config(SequentialConfig, NormalisedConfig):
     """
-    width  channels of the first stage; each further stage has twice as many as the one before
+    width  channels of the first stage; each further stage doubles them
     cut    null: 4, behind the first stage, as in GAS
     """
 
@@ -181,14 +182,13 @@ class ResNet18Config(SequentialConfig, NormalisedConfig):
 class ResNet18(SequentialModel):
     """torchvision's ResNet-18 with the stem for small images: 3x3 convolution of stride 1, no max-pooling.
 
-    Layers: convolution, normalisation, ReLU, four stages, mean over the pixels, flatten, linear. Of a model on CIFAR-10
-    that is cut behind the stages (4, 5, 6 or 7) clients send 65 536, 32 768, 16 384 or 8192 numbers for each sample.
+    Layers: convolution, normalisation, ReLU, four stages, mean over the pixels, flatten, linear. If the model is cut
+    after a stage (4, 5, 6 or 7) on CIFAR-10, clients send 65 536, 32 768, 16 384 or 8192 numbers for each sample.
 
-    Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data; batch
-    normalisation trains with each batch's own mean and variance, as always, and is judged with running ones: a client
-    reports the mean over the batches of its work, the server keeps a moving average over arrivals. 11.17 M parameters
-    with 3 channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one
-    pixel.
+    Group normalisation (Wu, He 2018, arXiv:1803.08494: 32 groups) has no statistics of the clients' data. Batch
+    normalisation trains with the mean and variance of each batch and is evaluated with running ones: a client reports
+    the mean over the batches of its work, and the server keeps a moving average over arrivals. 11.17 M parameters with
+    3 channels and 10 classes. Images of at least 8x8; 16x16 with batch, which cannot normalise one sample of one pixel.
     Source: He et al. 2016, arXiv:1512.03385.
     """
 
@@ -268,10 +268,10 @@ class Vgg16Config(SequentialConfig, NormalisedConfig):
 class Vgg16(SequentialModel):
     """VGG-16 for small images: 13 convolutions with normalisation and ReLU, 5 pools, linear 4096, 4096, classes.
 
-    A convolution counts as one layer with its normalisation. GAS (Yang, Liu 2024), which uses batch normalisation, cuts
-    it after layer 10 (the default there), 17, 24 or 31, the pools 2 to 5. Its dropout is left out: a gradient here is a
-    function of the model and the samples alone, so that work can be computed in any order. 33 646 666 parameters with
-    3x32x32 pixels and 10 classes. Images of at least 32x32.
+    A convolution and its normalisation count as one layer. GAS (Yang, Liu 2024) uses batch normalisation and cuts after
+    layer 10 (its default), 17, 24 or 31, the pools 2 to 5. The dropout of GAS is left out, because a gradient must be a
+    function of model and samples alone: work is computed in any order. 33 646 666 parameters with 3x32x32 pixels and 10
+    classes. Images of at least 32x32.
     Source: Simonyan, Zisserman 2015, arXiv:1409.1556.
     """
 

@@ -1,7 +1,6 @@
-"""Networks that are plain torch modules: objects of the Python program, ``run(model=module)``, and classes that a yaml
-names.
+"""Networks that are plain torch modules: objects of ``run(model=module)``, and classes named in a yaml file.
 
-``data.given`` holds the objects while the run lasts.
+``data.given`` holds the objects during the run.
 
 Legend: B samples of a mini-batch.
 """
@@ -41,9 +40,9 @@ class GivenModelConfig(ModelConfig):
 
 
 class GivenModel(Model):
-    """A torch module, trained from the weights it has, or what makes one when called, whose weights the seed draws.
+    """A torch module, or a function that returns one. A module keeps its weights; the seed draws those of a function.
 
-    It takes (B, ...) samples and gives (B, classes) logits. Nothing in it may draw random numbers or be frozen.
+    The module maps (B, ...) samples to (B, classes) logits. It must not draw random numbers or have frozen parameters.
     """
 
     Config = GivenModelConfig
@@ -61,10 +60,10 @@ class GivenModel(Model):
 
 
 class NamedModelConfig(ModelConfig):
-    """Settings of a torch module that a yaml names: the arguments that make it, then ``digest``.
+    """Settings of a torch module named in a yaml file: the arguments of its constructor, then ``digest``.
 
-    digest  of the layers and of their source, so that a changed network is another run; computed
-    make    makes the network from the other settings
+    digest  digest of the layers and their source, so that a changed network is another run; computed
+    make    the constructor
     """
 
     digest = "auto"
@@ -77,12 +76,12 @@ class NamedModelConfig(ModelConfig):
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Arguments of ``make``."""
+        """The arguments of ``make``."""
         return {key: value for key, value in asdict(self).items() if key != "digest"}
 
 
 class NamedModel(Model):
-    """As ``GivenModel``, of a class or function that a yaml names; the seed draws the weights."""
+    """A model like ``GivenModel``, of a class or function named in a yaml file. The seed draws the weights."""
 
     Config = NamedModelConfig
     config: NamedModelConfig
@@ -96,7 +95,7 @@ class NamedModel(Model):
 
 @cache
 def model_of(make: Callable[..., nn.Module]) -> type[Model]:
-    """Return the model of a torch module's class or of a function that makes one. Its settings are the arguments."""
+    """Return the model class of a torch module's class, or of a function that returns a module."""
     digest = (
         "digest",
         "str",
@@ -109,8 +108,11 @@ def model_of(make: Callable[..., nn.Module]) -> type[Model]:
 
 
 def digest_of_network(given: object) -> str:
-    """16 hex digits over the layers with their plain attributes, the source of classes that are not torch's, and the
-    weights; of what makes a network those of one seed. What a ``forward`` calls elsewhere is not looked into."""
+    """Return a digest of 16 hex digits of a network, or of a function that returns one.
+
+    It covers the layers with their plain attributes, the source of classes that are not torch's, and the weights; of a
+    function, the weights of one seed. Functions that a ``forward`` calls are not covered.
+    """
     if not isinstance(given, nn.Module) and not callable(given):
         allowed = "must be a torch module, or what makes one when called without arguments"
         raise ConfigError("model", type(given).__name__, allowed)
@@ -124,7 +126,7 @@ def digest_of_network(given: object) -> str:
 
 @cache
 def _digest_of_call(make: Callable[..., nn.Module], arguments: str) -> str:
-    """16 hex digits as of ``digest_of_network``, without weights, which the seed draws. arguments: JSON."""
+    """Return a digest as ``digest_of_network``, without the weights, which the seed draws. arguments: JSON."""
     hashed = hashlib.blake2b(_source(make), digest_size=8)
     _hash_network(hashed, _build_network(partial(make, **json.loads(arguments)), 0), weights=False)
     return hashed.hexdigest()
@@ -149,7 +151,7 @@ def _hash_network(hashed: hashlib.blake2b, module: nn.Module, weights: bool) -> 
 
 
 def _source(own: Any) -> bytes:
-    """The text of a class or function; its compiled methods where there is no text, as in a prompt."""
+    """Return the source of a class or function, or its compiled methods without source, as in a prompt."""
     try:
         return inspect.getsource(own).encode()
     except (OSError, TypeError):
@@ -174,7 +176,7 @@ def _build_network(make: Callable[[], Any], seed: int) -> nn.Module:
 
 
 def _check_network(module: nn.Module, data_shape: tuple[int, ...], classes: int) -> None:
-    """Raise ConfigError for a network that cannot be trained as one vector, or whose runs are not repeatable."""
+    """Raise ConfigError for a network that cannot be trained as one vector, or that is not repeatable."""
 
     def require(ok: bool, allowed: str) -> None:
         if not ok:

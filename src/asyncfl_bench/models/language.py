@@ -28,10 +28,9 @@ class LstmConfig(ModelConfig):
 
 
 class Lstm(Model):
-    """Embedding, LSTM layers over all tokens, and a linear layer on the last step's output: the token that follows.
+    """Embedding, LSTM layers over all tokens, and a linear layer on the last step's output, for the next token.
 
-    Its work is computed one model at a time (executor sequential, threads or graph). 819 920 parameters with 80
-    symbols.
+    Work is computed one model at a time (executor sequential, threads or graph). 819 920 parameters with 80 symbols.
     Source: LEAF's network for Shakespeare (arXiv:1812.01097); AsyncFedED (arXiv:2205.13797) names the same layers.
     """
 
@@ -42,7 +41,7 @@ class Lstm(Model):
     def build(
         self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
     ) -> torch.nn.Module:
-        if padding is not None:  # its last step would read what stands behind a sample
+        if padding is not None:  # the last step would read the padding
             raise ConfigError("", self.name, "needs samples of one length, these are padded; model=fasttext takes them")
         from . import networks
 
@@ -72,12 +71,12 @@ class FastTextConfig(ModelConfig):
 class FastText(Model):
     """The mean embedding of a text's words and bigrams, and a linear layer. Weights U(-0.5, 0.5), bias 0.
 
-    A piece of work computes with the rows of the embedding that its samples read and no others (``models.rows``); one
-    model at a time (executor sequential or threads). (symbols + buckets) embedding + (embedding + 1) classes
-    parameters: 5 080 130 on SST-2.
-    Source: Joulin et al. 2016, arXiv:1607.01759, whose bigrams are hashed too. AFBS (arXiv:2506.12754) names FastText
-    on SST-2; 64 numbers a word and the initial weights are those of FLGO, on which its authors built, and which gives
-    every bigram of the training texts its own row.
+    Work uses only the rows of the embedding that its samples read (``flat.SelectedRows``), and is computed one model at
+    a time (executor sequential or threads). (symbols + buckets) embedding + (embedding + 1) classes parameters:
+    5 080 130 on SST-2.
+    Source: Joulin et al. 2016, arXiv:1607.01759, with hashed bigrams. AFBS (arXiv:2506.12754) names FastText on SST-2.
+    The 64 numbers for a word and the initial weights are those of FLGO, the authors' framework. FLGO gives each bigram
+    of the training texts its own row.
     """
 
     Config = FastTextConfig

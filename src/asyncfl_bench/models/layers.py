@@ -1,4 +1,4 @@
-"""Layers of sequential networks as plain facts: counted before torch is imported, and built by ``networks.sequential``.
+"""Layers of sequential networks as plain facts, counted before torch is imported.
 
 Legend: d parameters, C channels, H height, W width, F features.
 """
@@ -14,10 +14,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Size:
-    """Facts about a model.
+    """Size of a model.
 
-    d  parameters
-    d_client, activation  of a cut model: parameters of the clients' part, and shape of what it gives for a sample
+    d           parameters
+    d_client    parameters of the clients' part of a cut model
+    activation  shape of that part's output for a sample
     """
 
     d: int
@@ -27,11 +28,12 @@ class Size:
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer, or several as one. kind: conv, relu, pool, mean, flatten or linear, or of several.
+    """One layer, or several as one.
 
+    kind       conv, relu, pool, mean, flatten or linear; any other name for several layers
     into, out  shapes of a sample before and behind it, (C, H, W) or (F,)
-    size, stride, padding  of the window of a convolution or pool, in pixels
-    norm       the convolution has a normalisation behind it
+    size, stride, padding  of the window of a convolution or pool [pixels]
+    norm       a normalisation follows the convolution
     d          parameters of several layers
     """
 
@@ -52,8 +54,11 @@ class Layer:
 
 
 def stack(shape: Shape, words: str, norm: bool = False) -> list[Layer]:
-    """Return the layers that ``words`` describe: ``conv CHANNELS SIZE PADDING``, ``pool SIZE STRIDE``, ``linear F``,
-    ``relu``, ``mean`` over the pixels, ``flatten``, with commas between them. shape: of a sample."""
+    """Return the layers that ``words`` describe, for samples of this shape.
+
+    Words are ``conv CHANNELS SIZE PADDING``, ``pool SIZE STRIDE``, ``linear F``, ``relu``, ``mean`` (over the pixels)
+    and ``flatten``, separated by commas.
+    """
     layers: list[Layer] = []
     for word in words.split(","):
         kind, *numbers = word.split()
@@ -78,7 +83,3 @@ def count(layers: Sequence[Layer], cut: int | None = None) -> Size:
     if cut is None:
         return Size(d)
     return Size(d, sum(layer.parameters for layer in layers[:cut]), layers[cut - 1].out)
-
-
-def mlp(shape: Shape, hidden: Sequence[int], classes: int) -> list[Layer]:
-    return stack(shape, f"flatten, {''.join(f'linear {width}, relu, ' for width in hidden)}linear {classes}")

@@ -1,5 +1,7 @@
-"""The torch modules behind ``models``. Samples come as (B, C, H, W) or (B, F) float32 or (B, L) token ids,
-logits leave as (B, classes)."""
+"""The torch modules of the models.
+
+Inputs are (B, C, H, W) or (B, F) float32 or (B, L) token ids; outputs are (B, classes) logits.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .layers import Layer
 
 
 def build_seeded(seed: int, make: Callable[[], nn.Module]) -> nn.Module:
-    """Build a module with initial weights drawn on the CPU from ``seed``, for any device of the run."""
+    """Build a module with initial weights drawn from ``seed`` on the CPU, the same for all devices."""
     before = torch.get_rng_state()
     try:
         torch.default_generator.manual_seed(seed)  # not torch.manual_seed, which would also seed every GPU
@@ -34,7 +36,7 @@ def softmax(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def sequential(layers: list[Layer], groups: int | None = None) -> nn.Sequential:
-    """Build these layers. groups: of group normalisation, or None for batch normalisation."""
+    """Build the layers. groups: of group normalisation; None for batch normalisation."""
 
     def build(layer: Layer) -> nn.Module:
         into, out = layer.into[0], layer.out[0]
@@ -53,15 +55,15 @@ def sequential(layers: list[Layer], groups: int | None = None) -> nn.Sequential:
 
 
 class LstmNetwork(nn.Module):
-    """(B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
+    """Maps (B, L) integers 0 .. symbols - 1 to (B, classes) logits."""
 
     def __init__(self, symbols: int, embedding: int, hidden: int, layers: int, classes: int):
         super().__init__()
         self.embedding = nn.Embedding(symbols, embedding)
         self.lstm = nn.LSTM(embedding, hidden, layers, batch_first=True)
         self.output = nn.Linear(hidden, classes)
-        # On a GPU torch copies the weights into another order at each call and advises to keep them so. Here they
-        # are views of a flat vector, another one at each call; what is copied is small beside the work.
+        # On a GPU torch copies the weights into another order at each call and advises to keep that order. Here they
+        # are views of another flat vector at each call; the copy is cheap compared to the work.
         warnings.filterwarnings("ignore", "RNN module weights are not part of single contiguous chunk", UserWarning)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -70,10 +72,10 @@ class LstmNetwork(nn.Module):
 
 
 class FastTextNetwork(nn.Module):
-    """(B, L) word ids 0 .. symbols - 1 to (B, classes) logits: the mean embedding of words and bigrams, a linear layer.
+    """Maps (B, L) word ids 0 .. symbols - 1 to (B, classes) logits by the mean embedding of words and bigrams.
 
-    A word has its own row of the embedding, a bigram the one that its two ids are hashed to, of ``buckets``.
-    padding  the id that is not a word; None: all are
+    Each word has a row of the embedding. A bigram is hashed to one of ``buckets`` rows.
+    padding  the id that is not a word; None if all ids are words
     """
 
     def __init__(self, symbols: int, buckets: int, embedding: int, classes: int, padding: int | None):
@@ -86,7 +88,7 @@ class FastTextNetwork(nn.Module):
         nn.init.zeros_(self.output.bias)
 
     def rows(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """(B, M) rows of the embedding that each sample reads, words first, and whether there is a word or bigram."""
+        """Return (B, M) rows of the embedding that each sample reads, words first, and (B, M) False for padding."""
         there = torch.ones_like(x, dtype=torch.bool) if self.padding is None else x != self.padding
         if not self.buckets:
             return x.long(), there
@@ -99,19 +101,19 @@ class FastTextNetwork(nn.Module):
         row, there = self.rows(x)
         weight = self.embedding.weight
         share = there.to(weight.dtype)
-        share = share / share.sum(dim=1, keepdim=True).clamp(min=1)  # a text without words has the mean 0
+        share = share / share.sum(dim=1, keepdim=True).clamp(min=1)  # the mean of a text without words is 0
         mean = nn.functional.embedding_bag(row, weight, per_sample_weights=share, mode="sum")
         return self.output(mean)
 
 
 class Encoder(nn.Module):
-    """(B, L) ids to (B, classes) logits: the mean of an encoder's outputs over a text's tokens, a linear layer.
+    """Maps (B, L) ids to (B, classes) logits by the mean of an encoder's outputs over a text's tokens.
 
     body       a transformer of the package transformers
     padding    the id behind texts of fewer than L tokens
-    separator  the id that ends a text, for encoders that tell a first from a second text; None: this one does not
-    facts      the architecture and size of the encoder
-    reads      whether numbers of a mini-batch decide what is computed: no graph can be captured then
+    separator  the id at the end of a text, for encoders that distinguish first and second texts; else None
+    facts      architecture and size of the encoder
+    reads      True if numbers of a mini-batch decide the operations, so that no graph can be captured
     """
 
     reads = True
@@ -131,17 +133,17 @@ class Encoder(nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> Encoder:
-        """Without dropout in either mode."""
+        """Keep evaluation mode, without dropout."""
         return super().train(False)
 
     def features(self, x: torch.Tensor) -> torch.Tensor:
-        """(B, E) what the linear layer reads."""
+        """Return the (B, E) inputs of the linear layer."""
         there = x != self.padding
         if self.reads:
-            longest = int(there.sum(dim=1).max())  # what stands behind all texts of a mini-batch costs nothing
+            longest = int(there.sum(dim=1).max())  # common padding costs nothing
             x, there = x[:, :longest], there[:, :longest]
             mask = there.long()
-        else:  # transformers reads whether a mask of two axes leaves anything out
+        else:  # transformers would read a mask of two axes, to find out if it masks anything
             mask = torch.where(there, 0.0, torch.finfo(torch.float32).min)[:, None, None, :]
         x = x.long()
         which = {}
@@ -156,25 +158,25 @@ class Encoder(nn.Module):
         return self.output(self.features(x))
 
     def stop_reading(self, x: torch.Tensor) -> None:
-        """Read no number of (B, L) ids from now on, if the encoder gives the same outputs so."""
+        """Stop reading numbers of (B, L) ids, if the encoder's outputs stay the same."""
         with torch.no_grad():
             expected = self.features(x)
             self.reads = False
             try:
                 self.reads = not torch.allclose(self.features(x), expected, rtol=1e-3, atol=1e-3)
-            except (TypeError, ValueError, RuntimeError):  # an encoder that takes no such mask
+            except (TypeError, ValueError, RuntimeError):  # the encoder does not take such a mask
                 self.reads = True
 
 
 def resnet(
     shape: tuple[int, ...], classes: int, groups: int | None, width: int, stages: Sequence[int], what: str
 ) -> nn.Sequential:
-    """torchvision's ResNet with a stem for small images, as layers after one another under torchvision's names.
+    """Return torchvision's ResNet with a stem for small images, as sequential layers with torchvision's names.
 
-    groups  of group normalisation, or None for batch normalisation
-    width   channels of the first stage, 64 in torchvision's
-    stages  residual blocks of each stage: at most four numbers
-    what    the words that ask for it, for the message without torchvision
+    groups  of group normalisation; None for batch normalisation
+    width   channels of the first stage; torchvision's has 64
+    stages  residual blocks of each stage, at most four numbers
+    what    the setting that chose it, for the message without torchvision
     """
     resnet = torchvision(what).models.resnet
     base: Any = resnet.ResNet
@@ -200,7 +202,7 @@ def resnet(
 
 
 class Patches(nn.Module):
-    """(B, C, H, W) images to (B, 1 + patches, width): the class token, then a row for each patch; positions added."""
+    """Maps (B, C, H, W) images to (B, 1 + patches, width): class token and patches, with positions added."""
 
     def __init__(self, shape: tuple[int, ...], patch: int, width: int):
         super().__init__()
@@ -214,7 +216,7 @@ class Patches(nn.Module):
 
 
 class TransformerBlock(nn.Module):
-    """A transformer's layer on (B, tokens, width): attention and a perceptron, each behind a normalisation."""
+    """A transformer layer on (B, tokens, width): attention and a perceptron, each after a normalisation."""
 
     def __init__(self, width: int, heads: int, hidden: int):
         super().__init__()
@@ -232,7 +234,7 @@ class TransformerBlock(nn.Module):
 
 
 class Head(nn.Module):
-    """(B, tokens, width) to (B, classes) logits of the class token."""
+    """Maps (B, tokens, width) to (B, classes) logits of the class token."""
 
     def __init__(self, width: int, classes: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""A sequential network cut in two: the first layers with the clients, the others with the server.
+"""A sequential network cut into the first layers, at the clients, and the others, at the server.
 
 Legend: d parameters of a part, B samples of a mini-batch, C classes.
 """
@@ -16,18 +16,19 @@ from torch.nn import functional as F
 from ..kernels.native import NativeNetwork, Shapes, check_alike, exact_numbers
 from ..storage import send
 from ..types import Reply
+from .costs import footprint
 from .flat import FlatModel
-from .footprint import footprint
 
-Back = Callable[[Tensor], Tensor]  # from the gradient of what goes out, of its shape, to the (d,) gradient
+Back = Callable[[Tensor], Tensor]  # gradient of the outputs -> (d,) gradient
 
 
 class NetworkPart:
     """Consecutive layers as a function of a flat vector of their parameters.
 
-    What it gave does not depend on it any more: a graph may wait for its backward pass while others are computed.
-    While it computes it holds the parameters, so each thread needs a ``clone_for_thread``.
-    d  number of parameters;  tensors  that they are
+    A graph can wait for its backward pass while other graphs are computed. Each thread needs a ``clone_for_thread``,
+    because the parameters are bound during a call.
+    d        number of parameters
+    tensors  number of parameter tensors
     """
 
     def __init__(self, layers: nn.Sequential):
@@ -38,7 +39,7 @@ class NetworkPart:
         self.d, self.tensors = sum(self._sizes), len(self._sizes)
 
     def __call__(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """What the layers make of (B, ...) samples."""
+        """Return the outputs for (B, ...) samples."""
         parts = zip(self._names, w_d.split(self._sizes), self._shapes, strict=True)
         return functional_call(self.module, {name: part.view(shape) for name, part, shape in parts}, (x,))
 
@@ -46,7 +47,7 @@ class NetworkPart:
         """Return the outputs for (B, ...) samples and the backward function, to call once before ``w_d`` changes."""
         leaf_d = w_d.detach().requires_grad_()
         a = self(leaf_d, x)
-        # a number, of which this is the gradient: to be given one, torch imports for seconds
+        # the gradient of a scalar: given a gradient, torch imports for seconds
         return a.detach(), lambda gradient: torch.autograd.grad((a * gradient).sum(), leaf_d)[0]
 
     def clone_for_thread(self) -> NetworkPart:
@@ -55,13 +56,13 @@ class NetworkPart:
 
 
 class CompiledPart:
-    """The same by a compiled kernel, which computes the forward pass again on the way back: nothing waits but x."""
+    """A ``NetworkPart`` by a compiled kernel, which repeats the forward pass in the backward pass and keeps only x."""
 
     def __init__(self, network: NativeNetwork, shape: tuple[int, ...]):
         self._network, self._shape = network, shape
 
     def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
-        """See ``NetworkPart.forward``; results equal its up to rounding."""
+        """See ``NetworkPart.forward``. Results are equal up to rounding."""
 
         def backward(gradient: Tensor) -> Tensor:
             out_d = torch.empty_like(w_d)
@@ -71,17 +72,18 @@ class CompiledPart:
         return self._network.logits(w_d, x).view(len(x), *self._shape), backward
 
     def clone_for_thread(self) -> CompiledPart:
-        """Return this object, which has no state."""
+        """Return this object, as it has no state."""
         return self
 
 
 class Cut:
-    """A task whose model is cut: what the clients compute with, and what the server does (``types.ServerPart``).
+    """A cut model: the clients' part, and the computations of the server's part (``types.ServerPart``).
 
-    flat     the model;  layers  of it with the clients
-    shape    of a sample;  classes  C
-    client     the clients' part, a NetworkPart or a CompiledPart
-    footprint  what it costs them
+    flat            the model
+    layers          number of layers at the clients
+    shape, classes  of a sample; C
+    client          the clients' part
+    footprint       costs of the clients' part
     server_tensors  parameter tensors of the server's part
     """
 
@@ -99,7 +101,8 @@ class Cut:
         self._compiled: NativeNetwork | None = None  # the server's part
 
     def compile(self) -> bool:
-        """Compute by compiled kernels from now on; whether it can. BenchError as of ``NativeNetwork.of``."""
+        """Use compiled kernels from now on. Returns False if that is not possible. Raises BenchError as
+        ``NativeNetwork.compile_shapes``."""
         part = self.client
         assert isinstance(part, NetworkPart)
         shapes = (

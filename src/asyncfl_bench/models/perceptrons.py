@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..errors import check
-from . import layers
 from .base import Model, SequentialConfig, SequentialModel
-from .layers import Layer, Shape, Size
+from .layers import Layer, Shape, Size, count, stack
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +24,7 @@ class Softmax(Model):
         return networks.build_seeded(seed, lambda: networks.softmax(data_shape, classes))
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size:
-        return layers.count(layers.mlp(data_shape, [], classes))
+        return count(stack(data_shape, f"flatten, linear {classes}"))
 
 
 @dataclass
@@ -56,4 +55,5 @@ class Mlp(SequentialModel):
     name = "mlp"
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
-        return layers.mlp(data_shape, self.config.hidden, classes)
+        hidden = "".join(f"linear {width}, relu, " for width in self.config.hidden)
+        return stack(data_shape, f"flatten, {hidden}linear {classes}")

@@ -1,4 +1,4 @@
-"""What the server computes on its samples instead of clients: ``types.ServerTask``.
+"""Computations on the server's own samples, ``types.ServerTask``.
 
 Legend: u samples, B of a mini-batch, C classes, d parameters.
 """
@@ -16,10 +16,10 @@ SAMPLES = 256  # of one forward pass, as in evaluation: more leave a CPU's cache
 
 
 class ServerSamples:
-    """The server's samples on the device, in the clients' scale.
+    """The server's samples on the device, scaled as the clients' samples.
 
     x_u       (u, *shape) float32, or (u, L) token ids
-    compiled  computes gradients instead of ``flat``, or None
+    compiled  network that computes gradients instead of ``flat``, or None
     """
 
     def __init__(self, x_u: Tensor, flat: FlatModel, classes: int):
@@ -32,7 +32,7 @@ class ServerSamples:
         self._x_u = self._x_u.to(device)
 
     def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
-        """See ``types.ServerTask``. Running statistics of batch normalisation stay as they are."""
+        """See ``types.ServerTask``. Running statistics of batch normalisation do not change."""
         x, compiled = self._x_u.index_select(0, rows_b), self.compiled
         if compiled is not None:
             return compiled.gradient(w_d, x, target_bc, out_d)
@@ -42,5 +42,5 @@ class ServerSamples:
         return loss
 
     def outputs(self, network: FlatModel | NativeNetwork | StackedNetwork, w_d: Tensor) -> Tensor:
-        """(u, C) logits at ``w_d``. For any number of threads with a network each."""
+        """Return (u, C) logits at ``w_d``. Each thread needs a separate network."""
         return torch.cat([network.logits(w_d, x) for x in self._x_u.split(SAMPLES)])

@@ -27,10 +27,9 @@ from ..kernels.native import BatchSelection, NativeNetwork
 from ..randomness import Streams
 from ..storage import send
 from ..types import Footprint
-from . import activations
+from . import costs
 from .base import NEEDS_TEXTS
 from .flat import FlatModel
-from .footprint import footprint
 from .networks import Encoder
 from .server_task import ServerSamples
 
@@ -44,18 +43,18 @@ EVALUATION_SAMPLES = {"cpu": 256, "cuda": 512}
 
 
 class Task:
-    """What the clients train on and how the global model is judged.
+    """The clients' training samples, and the evaluation of the global model.
 
-    data       on ``device``, images as uint8, token ids as they are
+    data       kept on ``device``, images as uint8, token ids unchanged
     partition  n arrays of training-sample indices
     flat       the model; moved to ``device``
     tests_c    (C,) test samples of each class
-    untrained  the classes without training samples
-    left_out_clients  clients that the samples come with, where another split is used
-    moved      samples that were moved between clients so that each holds the least number asked for
-    groups_n   (n,) planted group of each client; None where the split plants none
-    x_server   samples of the server's own, of the training samples' kind; None: it has none
-    server     what it computes on them, or None
+    untrained  classes without training samples
+    left_out_clients  natural clients of the data, if another split is used
+    moved      samples that were moved between clients so that each has the minimum
+    groups_n   (n,) planted group of each client; None without groups
+    x_server   the server's own samples, of the training samples' kind, or None
+    server     computations on these samples, or None
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class Task:
         self.device = torch.device("cpu")
         self._x_train, self._y_train = self.from_numpy(data.x_train), self.from_numpy(data.y_train)
         self._host_y_train = self._y_train
-        # of texts that an encoder reads, whose work grows with the length
+        # for an encoder, as its work grows with the length of the texts
         self._length_n = text_lengths(data.x_train, flat.module.padding) if isinstance(flat.module, Encoder) else None
         self._judged = {"test": (self.from_numpy(data.x_test), self.from_numpy(data.y_test))}
         if data.x_validation is not None and data.y_validation is not None:
             self._judged["validation"] = self.from_numpy(data.x_validation), self.from_numpy(data.y_validation)
-        self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` where no executor is involved
+        self.compiled: NativeNetwork | None = None  # computes instead of ``flat`` outside executors
         self._threads = 1
         self.left_out_clients = 0
         self._factor: Tensor | None = None
@@ -98,7 +97,7 @@ class Task:
         self.to(device)
 
     def to(self, device: str) -> None:
-        """Move samples and model there, in place."""
+        """Move samples and model to a device, in place."""
         self.device = torch.device(device)
         self.flat.to(device)
         self._x_train, self._y_train = self._x_train.to(device), self._y_train.to(device)
@@ -113,12 +112,12 @@ class Task:
 
     @property
     def has_whole_samples(self) -> bool:
-        """Return True if the digest covers every number of the samples; of floats it covers the shape."""
+        """True if the digest covers every number of the samples; of floats it only covers the shape."""
         return not self._x_train.is_floating_point()
 
     @cached_property
     def samples_digest(self) -> str:
-        """SHA-256 of the training samples and their labels, in their order, and of their scale."""
+        """SHA-256 of the ordered training samples, their labels and their scale."""
         parts = self._x_train, self._y_train, self._factor, self._offset
         hashed = hashlib.sha256()
         for part in parts:
@@ -128,18 +127,18 @@ class Task:
 
     @property
     def samples_bytes(self) -> tuple[int, int]:
-        """Bytes of the training samples, and of those that the model is judged by."""
+        """Bytes of the training samples, and of the samples for evaluation."""
         train = self._x_train.nbytes + self._y_train.nbytes
         return train, sum(x.nbytes + y.nbytes for x, y in self._judged.values())
 
     def share_samples(self, other: Task) -> None:
-        """Use the training samples of another task in place of equal ones, which take memory a second time."""
+        """Use the equal training samples of another task, to save their memory."""
         self._x_train, self._y_train = other._x_train, other._y_train
 
     @cached_property
     def footprint(self) -> Footprint:
-        """What the model costs the clients."""
-        return footprint(self.flat.module, self._sample)
+        """Costs of the model for the clients."""
+        return costs.footprint(self.flat.module, self._sample)
 
     @cached_property
     def _sample(self) -> Tensor:
@@ -147,21 +146,21 @@ class Task:
         return self.batch(np.zeros(1, dtype=np.int64))[0]
 
     def step_bytes(self, b: int) -> int:
-        """Return the bytes of activations of a gradient of b samples."""
-        return activations.step_bytes(self.flat, self._sample, b)
+        """Return the bytes of activations for a gradient of b samples."""
+        return costs.step_bytes(self.flat, self._sample, b)
 
     def stacked_step_bytes(self, b: int, p: int) -> int:
-        """Return the same for p stacked models."""
-        return activations.stacked_step_bytes(self.flat, self._sample, b, p)
+        """Return the bytes of activations for the gradients of p stacked models of b samples."""
+        return costs.stacked_step_bytes(self.flat, self._sample, b, p)
 
     def evaluation_bytes(self) -> int:
-        """Return the bytes of activations of an evaluation; a compiled network has next to none."""
+        """Return the bytes of activations of an evaluation; 0 for a compiled network, which has few."""
         most = max(len(y) for _, y in self._judged.values())
-        return 0 if self.compiled else activations.evaluation_bytes(self.flat, self._sample, min(most, self._at_once))
+        return 0 if self.compiled else costs.evaluation_bytes(self.flat, self._sample, min(most, self._at_once))
 
     @property
     def _at_once(self) -> int:
-        """Samples that an evaluation takes at once."""
+        """Batch size of an evaluation."""
         return EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
     def try_compile(self) -> NativeNetwork | None:
@@ -173,36 +172,36 @@ class Task:
         return NativeNetwork.try_compile(self.flat, self.shape, numbers_cv)
 
     def capture(self, graphs: Graphs, size: int, report: Callable[[str], None]) -> GraphedNetwork:
-        """Return the model as graphs of mini-batches of ``size`` samples. See ``GraphedNetwork``."""
+        """Return the model as graphs for mini-batches of ``size`` samples. See ``GraphedNetwork``."""
         flat = self.flat.clone_for_thread()
         self._stop_reading(flat.module)
         return GraphedNetwork(flat, graphs, size, report)
 
     def _stop_reading(self, module: torch.nn.Module) -> None:
-        """Let an encoder compute without reading numbers of a mini-batch."""
+        """Stop an encoder from reading numbers of a mini-batch."""
         if isinstance(module, Encoder) and module.reads:
             module.stop_reading(self.batch(np.zeros(1, dtype=np.int64))[0])
 
     def evaluate_with(self, network: NativeNetwork, threads: int) -> None:
-        """Evaluate with this network in ``threads`` threads. The results do not depend on their number."""
+        """Evaluate with this network in ``threads`` threads. Results do not depend on their number."""
         self.compiled, self._threads = network, threads
         if self.server is not None:
             self.server.compiled = network
 
     def from_numpy(self, array: np.ndarray) -> Tensor:
-        """The array on the task's device, for what is sent once. See ``storage.send``."""
+        """Copy an array to the task's device. ``storage.send`` is for repeated copies."""
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def batch(
         self, indices: np.ndarray | Tensor, augment: Augmentation | None = None, out: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...). Token
-        ids stay integers, (..., L); those of an encoder end behind the longest text of ``indices`` on the host.
+        """Return training samples by index: x (..., *shape) float32 and y (...) int64, for indices of any shape (...).
 
-        augment  (dy, dx, flip) as ``draw_augmentation`` gives them, of the indices' shape: each image, with 4 zero
-                 pixels around it, is cut at row dy and column dx and then mirrored left to right where flip is true;
-                 arrays, or tensors on the device
-        out      memory for x, used for pixels
+        Token ids stay integers (..., L). For an encoder they end behind the longest text of ``indices`` on the host.
+        augment  (dy, dx, flip) of ``draw_augmentation``, of the indices' shape: each image is padded by 4 zero pixels,
+                 cut at row dy and column dx, and mirrored left to right if flip is True. Arrays, or tensors on the
+                 device
+        out      memory for x if samples are pixels
         """
         x_train = self._x_train
         if isinstance(indices, np.ndarray):
@@ -219,7 +218,7 @@ class Task:
         return self.as_float(x.view(*indices.shape, *x.shape[1:]), out), y.view(indices.shape)
 
     def labels(self, indices: np.ndarray) -> Tensor:
-        """(B,) int64 labels of training samples by index (B,), on the CPU."""
+        """Return the (B,) int64 labels of training samples by index (B,), on the CPU."""
         return self._host_y_train.index_select(0, torch.from_numpy(indices))
 
     def gradient_in_place(
@@ -231,24 +230,24 @@ class Task:
         augment: Augmentation | None = None,
         bias_c: Tensor | None = None,
     ) -> Tensor:
-        """``network.gradient`` of the mini-batch that ``batch`` would fetch: samples are taken in place."""
+        """Return ``network.gradient`` of the mini-batch that ``batch`` would fetch, without a copy of the samples."""
         chosen = BatchSelection(indices, augment, CROP_PADDING)
         return network.gradient(w_d, self._x_train, self._y_train, out_d, bias_c, chosen)
 
     def draw_augmentation(self, generator: np.random.Generator, b: int) -> Augmentation:
-        """dy, dx (b,) integers 0 .. 8 and flip (b,) bool, all uniform."""
+        """Draw uniform dy, dx (b,) integers 0 .. 8 and flip (b,) bool."""
         dy_b, dx_b = generator.integers(0, 2 * CROP_PADDING + 1, size=(2, b))
         return dy_b, dx_b, generator.random(b) < 0.5
 
     def evaluate(self, w_d: Tensor, hits_c: np.ndarray | None = None, most: int | None = None) -> dict[str, float]:
-        """``test/accuracy`` (share, 0 to 1) and ``test/loss`` (mean cross-entropy in nats) of ``w_d`` on the test set,
-        and ``validation/…`` on the samples held back, if any.
+        """Return ``test/accuracy`` (share) and ``test/loss`` (mean cross-entropy [nats]) of ``w_d`` on the test set.
 
-        hits_c  (C,) filled with how many test samples of each class the model has right
-        most    samples of each set; None: all
+        Also ``validation/…`` on the validation samples, if any.
+        hits_c  (C,) receives the number of correct test samples of each class
+        most    samples of each set; None for all
 
-        Draws nothing and leaves the model as it was. A model that has diverged gives a loss of NaN or infinity and an
-        accuracy at chance level (NaN outputs count as a vote for the first class).
+        Draws no random numbers and does not change the model. A diverged model has a loss of NaN or infinity and an
+        accuracy at chance level, as NaN outputs count as the first class.
         """
         return {
             f"{name}/{key}": value
@@ -263,7 +262,7 @@ class Task:
     ) -> dict[str, float]:
         """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
         size = self._at_once
-        if most is not None:  # the whole set is in the pieces that decide its bits
+        if most is not None:  # the batches of the whole set decide the bits of its loss
             size = min(size, -(-len(y_all) // self._threads))
 
         def evaluate_batch(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -287,7 +286,7 @@ class Task:
         return {"accuracy": hits / total, "loss": nats / total}
 
     def test_samples(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """Test samples by index: x (B, *shape) float32, and y (B,) int64."""
+        """Return test samples by index: x (B, *shape) float32 and y (B,) int64."""
         x, y = self._judged["test"]
         rows = rows.to(self.device)
         return self.as_float(x.index_select(0, rows)), y.index_select(0, rows)
@@ -298,7 +297,7 @@ class Task:
         return int(self.tests_c.max()) / int(self.tests_c.sum())
 
     def describe(self) -> dict:
-        """Facts for the log and the summary."""
+        """Return facts for the log and the summary."""
         return {
             "train_samples": len(self._y_train),
             "test_samples": len(self._judged["test"][1]),
@@ -314,7 +313,7 @@ class Task:
         }
 
     def as_float(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """Pixels to normalised float32, in ``out`` if it is given; floats and token ids pass."""
+        """Convert pixels to normalised float32, in ``out`` if given. Floats and token ids do not change."""
         if self._factor is None or self._offset is None:
             return x
         x = x.float().mul_(self._factor)
@@ -328,7 +327,7 @@ def text_lengths(x: np.ndarray, padding: int) -> np.ndarray:
 
 
 def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tensor:
-    """(B, C, H, W) images, each cut out of itself with zeros around it, at its own place, then mirrored or not."""
+    """Cut each of (B, C, H, W) zero-padded images at row dy and column dx, then mirror it if flip is True."""
     b, channels, height, width = x.shape
     padded = F.pad(x, (CROP_PADDING,) * 4)
     row_bh = dy_b[:, None] + torch.arange(height, device=x.device)
@@ -363,9 +362,9 @@ def build_task(
 ) -> Task:
     """Load the data, split them over the clients and build the model.
 
-    dataset, heterogeneity, model  objects of ``datasets`` or ``synthetic``, ``partition`` and ``models``
-    unlabelled                     of ``unlabelled``: the server's own samples; None: it has none
-    Raises ConfigError with the full key when they do not fit each other, DataError when the data cannot be had.
+    dataset, heterogeneity, model  parts of the groups of these names
+    unlabelled                     source of the server's own samples, or None
+    Raises ConfigError with the full key if the parts do not fit together, DataError if the data are not available.
     """
     if n_clients < 1:
         raise ConfigError("n_clients", n_clients, "must be an integer >= 1")

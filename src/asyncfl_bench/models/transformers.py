@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 @dataclass
 class VitSmallConfig(SequentialConfig):
     """
-    patch   pixels of a patch's sides, which divide those of the images
+    patch   side of a patch [pixels], a divisor of the images' sides
     width   numbers of a token
-    heads   of each block's attention, which divide the width
+    heads   of each block's attention, a divisor of the width
     hidden  width of each block's perceptron
     blocks  transformer layers, one after another
     cut     null: 2, behind the first block, as in GAS
@@ -45,8 +45,9 @@ class VitSmall(SequentialModel):
     """A small vision transformer for small images: patches and a class token, blocks, a linear layer on that token.
 
     Blocks normalise before attention and perceptron. GAS (Yang, Liu 2024) prints 6 blocks of 8 heads, a perceptron of
-    512 and dropout of 0.1; width and patches are our choice. Its dropout is left out, as VGG-16's is. 9 523 722
-    parameters with 3x32x32 pixels and 10 classes. Cut behind the first block clients send 65 x 512 numbers a sample.
+    512 and dropout of 0.1. Width and patches are our choice, and dropout is left out, as in VGG-16. 9 523 722
+    parameters with 3x32x32 pixels and 10 classes. If the model is cut behind the first block, clients send 65 x 512
+    numbers for each sample.
     Source: Dosovitskiy et al. 2021, arXiv:2010.11929.
     """
 
@@ -77,7 +78,7 @@ class VitSmall(SequentialModel):
         width, hidden, patch = self.config.width, self.config.hidden, self.config.patch
         pixels, patches = data_shape[0] * patch**2, (data_shape[1] // patch) * (data_shape[2] // patch)
         tokens = (patches + 1, width)
-        weights = 4 * width**2 + 2 * width * hidden  # of queries, keys, values, what they give, and the perceptron
+        weights = 4 * width**2 + 2 * width * hidden  # of queries, keys, values, output and perceptron
         return [
             Layer("patches", data_shape, tokens, d=(pixels + 2 + tokens[0]) * width),
             *[Layer("block", tokens, tokens, d=weights + 6 * width + hidden)] * self.config.blocks,

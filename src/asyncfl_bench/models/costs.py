@@ -1,6 +1,6 @@
-"""Bytes of activations, counted in gradients and outputs of a few samples.
+"""Costs of a network: parameters and multiply-adds for a client, and bytes of activations.
 
-After each operator the bytes held are a line in the number of samples, so two numbers of samples tell them for any.
+After each operator the bytes held are linear in the number of samples, so two counts of samples decide all counts.
 
 Legend: d parameters, B samples of a mini-batch.
 """
@@ -9,21 +9,69 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..types import Footprint
 from .flat import FlatModel
 
+COUNTED = (nn.Conv2d, nn.Linear, nn.LSTM)  # the multiply-adds of other layers are few
 FEW, MORE = 2, 4  # samples, or models of a stack: batch normalisation may refuse a single sample
 # kernels of oneDNN and cuDNN copy what they read and write into layouts of other orders
 REORDERED = (torch.ops.aten.convolution, torch.ops.aten.convolution_backward)
 
 
+def footprint(module: nn.Module, x: Tensor, cut: int | None = None) -> Footprint:
+    """Return the costs of ``module`` for one sample x (1, ...). cut: layers at the clients; None for all."""
+    parameters, (macs, _) = _count_trained(module), _count_multiply_adds(module, x)
+    if cut is None:
+        return Footprint(parameters, parameters, macs, macs)
+    assert isinstance(module, nn.Sequential)
+    at_cut, own, own_macs = [], 0, 0
+    for layer in module[:-1]:
+        more, x = _count_multiply_adds(layer, x)
+        own, own_macs = own + _count_trained(layer), own_macs + more
+        at_cut.append(Footprint(parameters, own, macs, own_macs, x.numel()))
+    return replace(at_cut[cut - 1], at_cut=tuple(at_cut))
+
+
+def _count_trained(module: nn.Module) -> int:
+    """Return the number of trained parameters, which clients send."""
+    return sum(parameter.numel() for parameter in module.parameters() if parameter.requires_grad)
+
+
+def _count_multiply_adds(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
+    """Return (multiply-adds, output) of one forward pass of ``x``. The module's mode and statistics do not change."""
+    macs = 0
+
+    def count(layer: nn.Module, _, out) -> None:
+        nonlocal macs
+        out = out[0] if isinstance(out, tuple) else out
+        channels = getattr(layer, "hidden_size", None) or getattr(layer, "out_features", None) or out.shape[1]
+        # each weight is used once at every place of the output: a pixel, a token
+        weights = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() > 1)
+        macs += out.numel() // channels * weights
+
+    layers = [layer for layer in module.modules() if isinstance(layer, COUNTED)]
+    hooks = [layer.register_forward_hook(count) for layer in layers]
+    training = module.training
+    module.eval()  # batch normalisation learns nothing, and takes one sample
+    try:
+        with torch.no_grad():
+            out = module(x)
+    finally:
+        module.train(training)
+        for hook in hooks:
+            hook.remove()
+    return macs, out
+
+
 class _HeldBytes(TorchDispatchMode):
-    """Counts the tensors that are made in a block. held: bytes after each of them, with copies inside its operator"""
+    """Counts the tensors made in a block. held: bytes after each tensor, with copies inside its operator"""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +110,7 @@ def _storage_number(tensor: Tensor) -> int:
 
 
 def peak_bytes(compute: Callable[[Tensor, Tensor], object], x: Tensor, b: int) -> int:
-    """Return the most bytes of tensors that ``compute`` makes and holds with b samples like x (1, …) and labels."""
+    """Return the peak bytes of the tensors that ``compute`` makes for b samples like x (1, …) and labels."""
     counted = []
     devices = [x.device] if torch.cuda.is_available() and x.device.type == "cuda" else []
     with torch.random.fork_rng(devices):  # a user's network may draw
@@ -76,7 +124,7 @@ def peak_bytes(compute: Callable[[Tensor, Tensor], object], x: Tensor, b: int) -
 
 
 def step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
-    """Return the bytes that a gradient of b samples like x (1, …) takes besides its d numbers."""
+    """Return the bytes of a gradient of b samples like x (1, …), without its d numbers."""
     w_d, out_d, statistics_b = flat.initial_d(), flat.initial_d(), flat.statistics()
     held = peak_bytes(lambda x, y: flat.gradient(w_d, x, y, out_d), x, b)
     flat.load_statistics(statistics_b)
@@ -84,7 +132,7 @@ def step_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
 
 
 def stacked_step_bytes(flat: FlatModel, x: Tensor, b: int, p: int) -> int:
-    """Return the bytes that the gradients of p stacked models take, of b samples like x (1, …)."""
+    """Return the bytes of the gradients of p stacked models, of b samples like x (1, …)."""
     held = []
     for few in (FEW, MORE):  # models: some memory is of all together
         w_pd = flat.initial_d().repeat(few, 1)
@@ -100,6 +148,6 @@ def stacked_step_bytes(flat: FlatModel, x: Tensor, b: int, p: int) -> int:
 
 
 def evaluation_bytes(flat: FlatModel, x: Tensor, b: int) -> int:
-    """Return the bytes that the outputs for b samples like x (1, …) take."""
+    """Return the bytes of the outputs for b samples like x (1, …)."""
     w_d = flat.initial_d()
     return peak_bytes(lambda x, y: flat.logits(w_d, x), x, b)
