@@ -4,7 +4,7 @@
     python scripts/gpu_hours.py ace/figure2               some
 
 No run is started, and every speed is modelled (docs/explanation/performance.md): an upload takes the time of W1 in
-company, each further local step two launches of 20 us for a stack of 16, and both take their arithmetic at the speed
+a group, each further local step two launches of 20 us for a stack of 16, and both take their arithmetic at the speed
 of W2 if that is longer. Uploads and local steps follow from the budget. A budget of time allows those of archived runs
 of the rule in the same time, else those of clients with the mean durations of the delays. Losses and dropout are left
 out. An evaluation takes 10 000 samples.
@@ -37,7 +37,7 @@ from asyncfl_bench.tracking.archive import archive_folders
 from asyncfl_bench.types import ClientTable, Footprint, Work
 
 PAPERS = ("ace", "afbs", "asyncfeded", "fedecho", "gas")
-UPLOADS_S, CUT_STEPS_S = 3700, 900  # of one process: W1 in company; local steps of W7, whose network is cut
+UPLOADS_S, CUT_STEPS_S = 3700, 900  # of one process: W1 in a group; local steps of W7, whose network is cut
 STEP = 2 * 20e-6 / 16  # seconds of a further local step
 FLOP_S = {"fp32": 150 * 167e9, "tf32": 300 * 167e9}  # of W2, whose step is 167 GFLOP
 GFLOP = {"softmax": 0.002 / 32, "mlp": 0.03 / 32, "lenet5": 0.2 / 50, "cnn": 1.8 / 50, "cnn_one_pool": 1.8 / 50}

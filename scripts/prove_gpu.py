@@ -1,4 +1,4 @@
-"""Measure on a GPU what no CPU can show, in ten minutes: bits, speed beside the floor, company, waits and memory.
+"""Measure on a GPU what no CPU can show, in ten minutes: bits, speed beside the floor, group, waits and memory.
 
     python scripts/prove_gpu.py gpu.md                        a page, written as it goes
     python scripts/prove_gpu.py try.md --device cpu --quick   every line once, with graphs that are not there
@@ -31,7 +31,7 @@ import benchmark
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from asyncfl_bench.clients.company import Company
+from asyncfl_bench.clients.run_group import RunGroup
 from asyncfl_bench.clients.stacked import ROWS, rows_of_stack
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import build, machine
@@ -269,18 +269,18 @@ def runs_of_the_engine(proof: Proof) -> None:
         proof.row(name, f"{rates[0]:.0f}", f"{rates[1]:.0f}", kind, f"{floor:.0f}", f"{rates[1] / floor:.3f}", same)
 
 
-def company_of_runs(proof: Proof) -> None:
-    """Updates per second of runs in company, in one process and in several, and their bits beside alone.
+def group_of_runs(proof: Proof) -> None:
+    """Updates per second of runs in a group, in one process and in several, and their bits beside alone.
 
     The first and the last run of each process are repeated alone. On a CPU the network is another one, whose rows of a
     stack begin at multiples of 64 bytes.
     """
-    proof.head("processes", "runs in each", "updates/s", "works a wave", "bits beside alone")
+    proof.head("processes", "runs in each", "updates/s", "pieces a wave", "bits beside alone")
     context: Any = multiprocessing.get_context("spawn" if proof.cuda else "fork")  # CUDA does not survive a fork
     for processes, runs in [(2, 2)] if proof.quick else COMPANIES:
         ready, results = context.Barrier(processes), context.SimpleQueue()
         parts = [range(runs * place, runs * (place + 1)) for place in range(processes)]
-        started = [context.Process(target=run_company, args=(proof, part, ready, results)) for part in parts]
+        started = [context.Process(target=run_group, args=(proof, part, ready, results)) for part in parts]
         for process in started:
             process.start()
         found = [results.get() for _ in started]
@@ -288,34 +288,34 @@ def company_of_runs(proof: Proof) -> None:
             process.join()
         if problems := [one for one in found if isinstance(one, str)]:
             raise RuntimeError(problems[0])
-        uploads, begun, ended, works, same = zip(*found, strict=True)
+        uploads, begun, ended, pieces, same = zip(*found, strict=True)
         rate = sum(uploads) / (max(ended) - min(begun))
-        proof.row(processes, runs, f"{rate:.0f}", f"{statistics.mean(works):.1f}", all(same))
+        proof.row(processes, runs, f"{rate:.0f}", f"{statistics.mean(pieces):.1f}", all(same))
 
 
-def run_company(proof: Proof, seeds: Sequence[int], ready: Any, results: Any) -> None:
-    """Measure a process of a company. results: gets what ``measure_company`` returns, or a problem in a line"""
+def run_group(proof: Proof, seeds: Sequence[int], ready: Any, results: Any) -> None:
+    """Measure a process of a group. results: gets what ``measure_group`` returns, or a problem in a line"""
     try:
-        results.put(measure_company(proof, seeds, ready.wait))
+        results.put(measure_group(proof, seeds, ready.wait))
     except Exception as error:
         ready.abort()
         results.put(f"{type(error).__name__}: {str(error)[:200]}")
 
 
-def measure_company(
+def measure_group(
     proof: Proof, seeds: Sequence[int], wait: Callable[[], object]
 ) -> tuple[int, float, float, float, bool]:
-    """Return the uploads of runs that differ by their seeds, when they began and ended, the works of a wave, and
+    """Return the uploads of runs that differ by their seeds, their begin and end, the pieces of work in a wave, and
     whether the runs have the bits that they have alone. wait: for other processes"""
     machine.make_deterministic(proof.device)
     name, more = ("W1", []) if proof.cuda else ("W3f", ["model.hidden=[18]", "n_clients=20"])
-    counts, company = (4, 2) if proof.quick else (60, 200), Company(ROWS)
+    counts, group = (4, 2) if proof.quick else (60, 200), RunGroup(ROWS)
 
     def build_run(seed: int):
         return proof.built_run(name, RUNS[name], [f"seed={seed}", *more])[0]
 
     def run_member(run: Any, count: int) -> None:
-        with company.joined(run.executor):
+        with group.joining(run.executor):
             benchmark.simulate(run.simulation, count, proof.synchronize)
 
     members = [build_run(seed) for seed in seeds]
@@ -325,13 +325,13 @@ def measure_company(
         begun = time.time()
         list(pool.map(run_member, members, [counts[1]] * len(members)))
         ended = time.time()
-    works, same = company.rows / company.waves, True
+    pieces, same = group.rows / group.waves, True
     for place in {0, len(seeds) - 1}:
         alone = build_run(seeds[place])
         for count in counts:
             benchmark.simulate(alone.simulation, count, proof.synchronize)
         same &= torch.equal(alone.model_d, members[place].model_d)
-    return len(members) * counts[1], begun, ended, works, same
+    return len(members) * counts[1], begun, ended, pieces, same
 
 
 def cost_of_an_arrival(proof: Proof) -> None:
@@ -385,7 +385,7 @@ def memory_of_runs(proof: Proof) -> None:
 
 SECTIONS = (
     *(speed_of_the_machine, stacks_of_models, gradients_as_graphs, runs_of_the_engine),
-    *(company_of_runs, cost_of_an_arrival, memory_of_runs),
+    *(group_of_runs, cost_of_an_arrival, memory_of_runs),
 )
 
 

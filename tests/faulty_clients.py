@@ -36,8 +36,8 @@ class Faulty:
     def __init__(self, computer, folder, faults):
         self.computer, self.folder, self.faults = computer, folder, faults
 
-    def begin(self, works, start, out_pd, blocks):
-        (work,) = works
+    def begin(self, pieces, start, out_pd, blocks):
+        (work,) = pieces
         fault = self.faults.get((work.client, work.count))
         if fault == "hangs":
             time.sleep(600)
@@ -52,4 +52,4 @@ class Faulty:
         if fault == "noise":
             (pipe,) = (one for one in gc.get_objects() if type(one) is Connection and not one.closed)
             pipe.send_bytes(b"no message")
-        return self.computer.begin(works, start, out_pd, blocks)
+        return self.computer.begin(pieces, start, out_pd, blocks)

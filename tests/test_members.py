@@ -21,7 +21,7 @@ from fake_graph import FakeGraphs, use_fake_graphs
 from members_process import MEMBERS, settings_of_members
 
 from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.clients.company import Company
+from asyncfl_bench.clients.run_group import RunGroup
 from asyncfl_bench.errors import EXIT_INTERRUPTED, BenchError, RunTooLarge
 from asyncfl_bench.experiment import RunResult, build, execute
 from asyncfl_bench.files import read_yaml
@@ -68,7 +68,7 @@ def assert_same_runs(folder: Path, alone: Path, numbers=(0, 1, 2, 3, 4, 5, 6, 7)
 @pytest.mark.slow
 def test_one_that_fails_and_one_that_is_stopped_leave_the_files_of_the_others(tmp_path, alone, monkeypatch):
     use_fake_graphs(monkeypatch, FakeGraphs())
-    receive, compute, built, calls = Asgd.receive, Company.compute, {}, Counter()
+    receive, compute, built, calls = Asgd.receive, RunGroup.compute, {}, Counter()
     build_run = build.build_run
 
     def note(settings):
@@ -88,7 +88,7 @@ def test_one_that_fails_and_one_that_is_stopped_leave_the_files_of_the_others(tm
         return compute(self, computer, rows)
 
     monkeypatch.setattr(build, "build_run", note)
-    monkeypatch.setattr(Company, "compute", stop)
+    monkeypatch.setattr(RunGroup, "compute", stop)
     monkeypatch.setattr(Asgd, "receive", fail)
     answers = run_members(settings_of_members(tmp_path), 8)
     assert answers[FAILING]["code"] == 1 and "of this run alone" in answers[FAILING]["line"]

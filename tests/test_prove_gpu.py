@@ -23,7 +23,7 @@ def test_every_line_of_the_measurements_is_tried_with_graphs_that_are_not_there(
     sections = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert sections == [
         *("speed of the machine", "stacks of models", "gradients as graphs", "runs of the engine"),
-        *("company of runs", "cost of an arrival", "memory of runs"),
+        *("group of runs", "cost of an arrival", "memory of runs"),
     ]
     assert "FAILED" not in text and "left out" not in text and "False" not in text
     assert "| 2 | 2 | " in text

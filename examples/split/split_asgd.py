@@ -45,7 +45,7 @@ class SplitAsgd(SplitRule):
 
     def receive_message(self, message) -> bool:
         # the answer is computed before the step, as in back-propagation through the whole model
-        reply = self.part.answer(self.server_d, message.activations, message.labels, out_d=self._gradient_d)
+        reply = self.part.reply(self.server_d, message.activations, message.labels, out_d=self._gradient_d)
         self.sgd.step(self._gradient_d)
         self.server_samples = len(message.labels)
         self._reply = message.client, reply

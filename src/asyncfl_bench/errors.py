@@ -185,7 +185,7 @@ def place_of_code(code: CodeType) -> str:
     return describe_place(code.co_filename, code.co_firstlineno) if is_user_file(code.co_filename) else ""
 
 
-def wrong_answer(part: object, method: str, answer: object, expected: str) -> BenchError:
+def wrong_return(part: object, method: str, answer: object, expected: str) -> BenchError:
     """Return an error for what a method of a part returned, with its file and line where a user wrote it.
 
     expected  continues "must return"

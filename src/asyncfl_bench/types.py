@@ -35,9 +35,9 @@ class Work:
                  draws of delays and availability
     start        virtual time of its dispatch
     lost         its upload never reaches the server
-    stages       of its task: 1, or K + 1 where clients hold a part of the model (Needs.cuts). Each but the last
-                 ends with a message, after whose answer the next one begins; the last ends with the upload
-    stage        which of them this is, 0 .. stages - 1. Of a stage are sequence and due, all else is the task's
+    stages       number of stages: 1, or K + 1 if clients hold a part of the model (Needs.cuts). The last stage ends
+                 with the upload. Each other one ends with a message, and the reply begins the next one.
+    stage        number of this stage, 0 .. stages - 1. ``sequence`` and ``due`` are of the stage, the rest of the work
     """
 
     client: int
@@ -56,12 +56,12 @@ class Work:
 
     @property
     def takes_slot(self) -> bool:
-        """Work of a first round takes none."""
+        """Whether the work uses one of the ``concurrency`` slots; work of a first round does not."""
         return self.cycle >= 0
 
     @property
-    def ends_task(self) -> bool:
-        """Whether an upload comes at its end."""
+    def is_last_stage(self) -> bool:
+        """Whether the work ends with this stage, by an upload."""
         return self.stage + 1 == self.stages
 
 
@@ -69,11 +69,11 @@ class Work:
 class Delivery:
     """What an executor computed for one piece of work; vectors are lent until its next delivery or dispatch.
 
-    vector_d    (d,) the upload: a gradient or a difference; None at the end of a stage that is not the task's last
+    vector_d    (d,) the upload: a gradient or a difference; None at the end of a stage that is not the last
     loss        mean training loss over the work's mini-batches, 0-d tensor
     base_d      (d,) the model the work started from, where the executor keeps it (Needs.base)
     outputs_uc  (u, C) logits of the local model on the server's own samples, where the rule asks for them
-    along_d     (d,) the second vector of an upload, where the rule asks for one
+    second_d     (d,) the second vector of an upload, where the rule asks for one
     activations (B, *cut) of a mini-batch, and its labels (B,) on the CPU, at the end of a stage that is not the last
     """
 
@@ -81,7 +81,7 @@ class Delivery:
     loss: torch.Tensor | None = None
     base_d: torch.Tensor | None = None
     outputs_uc: torch.Tensor | None = None
-    along_d: torch.Tensor | None = None
+    second_d: torch.Tensor | None = None
     activations: torch.Tensor | None = None
     labels: torch.Tensor | None = None
 
@@ -101,7 +101,7 @@ class Upload:
     delay           virtual time between dispatch and arrival
     base_d          (d,) the model the work started from, for rules that ask for it (Needs.base); lent
     outputs_uc      (u, C) logits of the local model on the server's own u samples, for rules that ask for them; lent
-    along_d         (d,) a second vector, for rules that ask for one; lent
+    second_d         (d,) a second vector, for rules that ask for one; lent
     """
 
     client: int
@@ -115,22 +115,22 @@ class Upload:
     delay: float = 0.0
     base_d: torch.Tensor | None = None
     outputs_uc: torch.Tensor | None = None
-    along_d: torch.Tensor | None = None
+    second_d: torch.Tensor | None = None
 
 
 @dataclass(slots=True)
 class Message:
-    """What reaches the server at the end of a stage that is not the task's last: what the client's part of the model
-    makes of one mini-batch. The client waits for a ``Reply``.
+    """A message to the server at the end of a stage that is not the last: the outputs of the client's part of the model
+    for one mini-batch. The client waits for a ``Reply``.
 
-    stage           of the task, 0 .. k - 1
-    k               K, mini-batches of the task
-    base_iteration  version of the model the task started from
+    stage           number of the stage, 0 .. k - 1
+    k               K, mini-batches of the work
+    base_iteration  version of the model that the work started from
     staleness       server iterations since, >= 0
     samples         training samples the client holds
-    activations     (B, *cut) without a graph; lent: a rule copies what it keeps beyond its answer
+    activations     (B, *cut) without a graph; lent: a rule copies what it keeps after its reply
     labels          (B,) int64 on the CPU, where the server reads them without waiting for a GPU; lent
-    delay           virtual time since the task was dispatched
+    delay           virtual time since the dispatch
     """
 
     client: int
@@ -151,7 +151,7 @@ class Message:
 
 @dataclass(slots=True)
 class Reply:
-    """The server's answer to a message.
+    """The server's reply to a message.
 
     gradient  (B, *cut) of the client's loss with respect to its activations; not lent
     loss      that loss, a 0-d tensor
@@ -198,10 +198,10 @@ class ServerPart(Protocol):
 
     def gradient(self, s_d: torch.Tensor, a: torch.Tensor, y: torch.Tensor, out_d: torch.Tensor) -> torch.Tensor:
         """Write the gradient at ``s_d`` of the mean cross-entropy of (a, y) into ``out_d``; return that loss.
-        y (B,) may be on the CPU, here and in ``answer``."""
+        y (B,) may be on the CPU, here and in ``reply``."""
         ...
 
-    def answer(
+    def reply(
         self,
         s_d: torch.Tensor,
         a: torch.Tensor,

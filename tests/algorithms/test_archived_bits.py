@@ -41,7 +41,7 @@ class ArchivedFedAc(FedAc):
     def add(self, upload):
         similarity = self._similarity(upload)
         self.sum_d.add_(upload.vector_d, alpha=similarity)
-        self.change_d.add_(upload.along_d, alpha=similarity)
+        self.change_d.add_(upload.second_d, alpha=similarity)
         self.weight += similarity
 
     def _similarity(self, upload):
@@ -98,12 +98,12 @@ PAIRS = {
 def uploads(count, seed):
     rng = np.random.default_rng(seed)
     for number in range(count):
-        vector_d, base_d, along_d = torch.from_numpy(rng.normal(size=(3, D)).astype(np.float32) * rng.uniform(0.01, 1))
+        vector_d, base_d, second_d = torch.from_numpy(rng.normal(size=(3, D)).astype(np.float32) * rng.uniform(0.01, 1))
         if number == count // 2:
             vector_d.zero_()
         client, staleness, samples = (int(rng.integers(0, high)) for high in (N, 4, 60))
-        yield Upload(client, vector_d, 0, staleness, samples * (number % 5 > 0), 1, base_d=base_d, along_d=along_d)
-    yield Upload(0, torch.full((D,), torch.inf), 0, 2, 1, 1, base_d=base_d, along_d=along_d)  # a model that diverges
+        yield Upload(client, vector_d, 0, staleness, samples * (number % 5 > 0), 1, base_d=base_d, second_d=second_d)
+    yield Upload(0, torch.full((D,), torch.inf), 0, 2, 1, 1, base_d=base_d, second_d=second_d)  # a model that diverges
 
 
 @pytest.mark.parametrize("case", PAIRS)

@@ -16,9 +16,9 @@ RNG = np.random.default_rng(0)
 
 def upload(client, vector, *, base=None, staleness=0, along=None):
     vector_d = torch.tensor(vector, dtype=torch.float64)
-    along_d = torch.zeros_like(vector_d) if along is None else torch.tensor(along, dtype=torch.float64)
+    second_d = torch.zeros_like(vector_d) if along is None else torch.tensor(along, dtype=torch.float64)
     base_d = torch.zeros_like(vector_d) if base is None else torch.tensor(base, dtype=torch.float64)
-    return Upload(client, vector_d, 0, staleness, 1, 1, base_d=base_d, along_d=along_d)
+    return Upload(client, vector_d, 0, staleness, 1, 1, base_d=base_d, second_d=second_d)
 
 
 def started(n=4, d=2, **settings):
@@ -102,10 +102,10 @@ class CorrectedClients:
         w, shift_d = start_d.clone(), self.variates.shift(work)
         for _ in range(self.steps):
             w = w - self.lr * (w - self.targets_nd[work.client] + shift_d)
-        along_d = self.variates.variate_change(work, w - start_d)
+        second_d = self.variates.variate_change(work, w - start_d)
         self.versions.release(work.iteration)
         self.variates.release(work)
-        return Delivery(w - start_d, torch.zeros(()), start_d, along_d=along_d)
+        return Delivery(w - start_d, torch.zeros(()), start_d, second_d=second_d)
 
 
 def world(targets, steps=5, rounds=1, lr=0.1, **settings):

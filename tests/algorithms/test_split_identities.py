@@ -89,7 +89,7 @@ class Heard(Observer):
     def __init__(self):
         self.rows = []
 
-    def heard(self, message, stepped, time):
+    def message_received(self, message, stepped, time):
         self.rows.append((time, message.client, message.stage, message.staleness, stepped, message.labels.tolist()))
 
 

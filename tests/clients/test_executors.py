@@ -210,21 +210,21 @@ def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_pa
 class Stoppable:
     """Computes the model that a piece of work starts from, two pieces in one go and the next two in the background."""
 
-    most_pieces, threads_used, most_steps, ahead, apart = 2, 1, 99.0, 1, False
+    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 2, 1, 99.0, 1, False
 
     def __init__(self):
         self.stopped, self.computed = False, []
 
-    def begin(self, works, start, out_pd, blocks):
-        starts = [start(work)[0].clone() for work in works]
+    def begin(self, pieces, start, out_pd, blocks):
+        starts = [start(work)[0].clone() for work in pieces]
 
         def finish():
             if self.stopped:
                 raise Stopped
             for row_d, start_d in zip(out_pd, starts, strict=True):
                 row_d.copy_(start_d)
-            self.computed.append([work.sequence for work in works])
-            return [ComputedUpload(torch.zeros(())) for _ in works]
+            self.computed.append([work.sequence for work in pieces])
+            return [ComputedUpload(torch.zeros(())) for _ in pieces]
 
         return finish
 
@@ -242,16 +242,16 @@ class Stoppable:
 def test_work_that_is_discarded_while_it_is_computed_is_never_kept_even_if_the_run_is_stopped_just_then(stopped):
     computer, models = Stoppable(), [torch.full((3,), float(version)) for version in range(4)]
     queue = WorkQueue(computer)
-    works = [Work(client, client, 0, client, 1, due=client) for client in range(4)]
-    for work, model_d in zip(works, models, strict=True):
+    pieces = [Work(client, client, 0, client, 1, due=client) for client in range(4)]
+    for work, model_d in zip(pieces, models, strict=True):
         queue.dispatch(work, model_d)
-    assert queue.deliver(works[0]).vector_d.tolist() == [0.0] * 3  # with work 1
-    assert queue.deliver(works[1]).vector_d.tolist() == [1.0] * 3  # works 2 and 3 are begun
+    assert queue.deliver(pieces[0]).vector_d.tolist() == [0.0] * 3  # with work 1
+    assert queue.deliver(pieces[1]).vector_d.tolist() == [1.0] * 3  # pieces 2 and 3 are begun
     computer.stopped = stopped
-    queue.discard(works[2])
+    queue.discard(pieces[2])
     state = queue.state_dict()
     again = WorkQueue(Stoppable())
-    again.load_state_dict(state, models[0], [works[3]])
-    assert again.deliver(works[3]).vector_d.tolist() == [3.0] * 3
+    again.load_state_dict(state, models[0], [pieces[3]])
+    assert again.deliver(pieces[3]).vector_d.tolist() == [3.0] * 3
     assert again.computer.computed == ([[2, 3]] if stopped else [])  # together with the same others
     assert not len(again.versions) and not again.state_dict()["results"]

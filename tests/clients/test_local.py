@@ -12,10 +12,10 @@ def noisy_quadratic(w, step, out):
     out.copy_(w).add_(0.1 * (step + 1))
 
 
-def upload(start, kind="difference", steps=1, lr_now=None, anchor=None, **config):
+def upload(start, kind="difference", steps=1, lr_now=None, center=None, **config):
     local = LocalTraining(LocalConfig(**config), kind)
     out = torch.empty_like(start)
-    local.upload(start, noisy_quadratic, steps, out, lr_now, anchor)
+    local.upload(start, noisy_quadratic, steps, out, lr_now, center)
     return out
 
 
@@ -109,9 +109,9 @@ def test_the_received_model_is_left_as_it_is():
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("anchored", [False, True])
-def test_the_proximal_term_is_torchs_step_on_a_loss_with_that_term(optimizer, anchored):
-    anchor = torch.tensor([0.3, 0.0, -4.0]) if anchored else START
+@pytest.mark.parametrize("centered", [False, True])
+def test_the_proximal_term_is_torchs_step_on_a_loss_with_that_term(optimizer, centered):
+    center = torch.tensor([0.3, 0.0, -4.0]) if centered else START
     make = {
         "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.5, weight_decay=0.1),
         "adamw": lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.1),
@@ -119,12 +119,12 @@ def test_the_proximal_term_is_torchs_step_on_a_loss_with_that_term(optimizer, an
     w = START.clone().requires_grad_()
     torchs = make([w])
     for step in range(6):
-        loss = (w**2).sum() / 2 + 0.1 * (step + 1) * w.sum() + 0.7 / 2 * ((w - anchor) ** 2).sum()
+        loss = (w**2).sum() / 2 + 0.1 * (step + 1) * w.sum() + 0.7 / 2 * ((w - center) ** 2).sum()
         torchs.zero_grad()
         loss.backward()
         torchs.step()
     config = {"lr": 0.05, "momentum": 0.5, "weight_decay": 0.1, "proximal": 0.7, "optimizer": optimizer}
-    found = upload(START, steps=6, anchor=anchor if anchored else None, **config)
+    found = upload(START, steps=6, center=center if centered else None, **config)
     torch.testing.assert_close(found, w.detach() - START, rtol=1e-5, atol=1e-6)
 
 

@@ -38,7 +38,7 @@ def task():
     return Task(Data(x, y, x[:5], y[:5], 4), PARTITION, flat, "cpu")
 
 
-def works(steps_by_client, first=0):
+def pieces(steps_by_client, first=0):
     samples = (SIZES[client] for client, _ in steps_by_client)
     return [
         Work(client, first + number, 3, 0, steps, due=float(number), samples=held)
@@ -78,7 +78,7 @@ def make(kind, config, keeps=None, **options):
 @pytest.mark.parametrize("name", LOCAL)
 @pytest.mark.parametrize("keeps", [None, "sum", "variate"])
 def test_uploads_and_losses_are_those_of_one_after_another(name, keeps):
-    wanted = works([(0, 40), (1, 15), (2, 9), (3, 20), (4, 15)])  # a client has one piece of work at a time
+    wanted = pieces([(0, 40), (1, 15), (2, 9), (3, 20), (4, 15)])  # a client has one piece of work at a time
     expected = uploads(make(SequentialComputer, LOCAL[name], keeps), wanted)
     found = uploads(make(BatchedComputer, LOCAL[name], keeps), wanted)
     for sequence, (vector_d, loss) in expected.items():
@@ -89,7 +89,7 @@ def test_uploads_and_losses_are_those_of_one_after_another(name, keeps):
 
 
 def test_neither_threads_nor_the_order_of_delivery_change_a_bit():
-    wanted = works([(0, 90), (1, 50), (2, 40), (4, 60)])
+    wanted = pieces([(0, 90), (1, 50), (2, 40), (4, 60)])
     alone = uploads(make(BatchedComputer, {"momentum": 0.5}), wanted)
     threads = uploads(make(BatchedComputer, {"momentum": 0.5}, workers=2), wanted, wanted[::-1])
     for sequence, (vector_d, loss) in alone.items():
@@ -110,19 +110,21 @@ def test_neither_threads_nor_the_order_of_delivery_change_a_bit():
 def test_stacks_are_for_few_steps_or_many_small_models(monkeypatch, steps, stacked):
     executor = make(BatchedComputer, {})
     seen = []
-    part = executor.computer._part
-    monkeypatch.setattr(executor.computer, "_part", lambda works, *rest: seen.append(len(works)) or part(works, *rest))
-    uploads(executor, works([(0, count) for count in steps]))
+    part = executor.computer._compute_stack
+    monkeypatch.setattr(
+        executor.computer, "_compute_stack", lambda pieces, *rest: seen.append(len(pieces)) or part(pieces, *rest)
+    )
+    uploads(executor, pieces([(0, count) for count in steps]))
     assert sorted(seen) == sorted(stacked)
 
 
 def test_large_steps_are_done_piece_by_piece_also_when_many_could_share_them(monkeypatch):
     monkeypatch.setattr(batched, "SMALL_STEP", 1)
     computer = make(BatchedComputer, {}).computer
-    assert computer.workspace(works([(0, 50)] * 16)) == 0
-    assert computer.workspace(works([(0, 7)] * 16)) == 16
+    assert computer.workspace(pieces([(0, 50)] * 16)) == 0
+    assert computer.workspace(pieces([(0, 7)] * 16)) == 16
 
 
 def test_a_model_that_diverges_gives_no_warning_and_no_error():
-    (vector_d, _), *_ = uploads(make(BatchedComputer, {"lr": 1e30}), works([(0, 60)])).values()
+    (vector_d, _), *_ = uploads(make(BatchedComputer, {"lr": 1e30}), pieces([(0, 60)])).values()
     assert not vector_d.isfinite().all()

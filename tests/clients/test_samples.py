@@ -63,9 +63,9 @@ def test_no_more_is_fetched_at_once_than_fits_unless_one_mini_batch_is_larger(ta
 
 def test_work_of_two_clients_may_take_turns(task):
     samples = Samples(task, Batches(PARTITION, 4, Streams(0)), None)
-    works = [Work(0, 0, 0, 0, 9), Work(1, 1, 0, 0, 9)]
-    alone = [list(samples.steps(work)) for work in works]
-    together = zip(*(samples.steps(work) for work in works), strict=True)
+    pieces = [Work(0, 0, 0, 0, 9), Work(1, 1, 0, 0, 9)]
+    alone = [list(samples.steps(work)) for work in pieces]
+    together = zip(*(samples.steps(work) for work in pieces), strict=True)
     for step, pair in enumerate(together):
         for client in range(2):
             assert torch.equal(pair[client][0], alone[client][step][0])

@@ -87,7 +87,7 @@ def test_an_upload_has_the_bits_that_it_has_alone(case, images, monkeypatch):
     computer, model_d = parts.executor.computer, parts.model_d
     parts.task.partition[3] = np.array([], np.int64)
     many = 1 if computer.local.upload_kind == "gradient" else 4
-    works = [Work(client, client, client % 2, 0, 1 + client % many) for client in range(ROWS + 4)]
+    pieces = [Work(client, client, client % 2, 0, 1 + client % many) for client in range(ROWS + 4)]
 
     def compute(chosen):
         uploads = [torch.full_like(model_d, torch.nan) for _ in chosen]
@@ -96,9 +96,9 @@ def test_an_upload_has_the_bits_that_it_has_alone(case, images, monkeypatch):
         answers = computer.begin(ordered, start, uploads, Blocks())()
         return {work.client: (out_d, one.loss) for work, out_d, one in zip(ordered, uploads, answers, strict=True)}
 
-    together = compute(works)
+    together = compute(pieces)
     assert not together[3][0].any()
-    for work in works[::3]:
+    for work in pieces[::3]:
         for found, expected in zip(compute([work])[work.client], together[work.client], strict=True):
             assert torch.equal(found, expected)
     assert len({float(loss) for _, loss in together.values()}) > ROWS // 2
@@ -142,7 +142,7 @@ WORKLOADS = {
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_an_update_takes_few_operators_and_a_wave_is_all_that_is_ready(name, images, monkeypatch, counted):
-    (words, n, works), graphs, (waves, _) = WORKLOADS[name], FakeGraphs(), counted
+    (words, n, pieces), graphs, (waves, _) = WORKLOADS[name], FakeGraphs(), counted
     words = [
         *words,
         *images,
@@ -162,7 +162,7 @@ def test_an_update_takes_few_operators_and_a_wave_is_all_that_is_ready(name, ima
         uploads = counters.uploads
         while counters.uploads < uploads + n:
             simulation.step()
-    assert np.mean(waves) >= works and launches.count <= 4 * n  # 12 where no step is captured
+    assert np.mean(waves) >= pieces and launches.count <= 4 * n  # 12 where no step is captured
 
 
 def test_a_dry_run_counts_the_uploads_of_a_run_in_stacks(monkeypatch):

@@ -105,7 +105,7 @@ class Server:
         until = time.monotonic() + seconds
         reply = self.inbox.next_reply(lambda: until - time.monotonic())
         if reply is not None:
-            self.inbox._came.pop(reply.sequence)
+            self.inbox._unused.pop(reply.sequence)
         return reply and (self.client_of[reply.sequence], reply.problem)
 
     def wait_until(self, text):
@@ -213,10 +213,10 @@ FAULTS = {
     "raises": (lambda f, a: pack({"problem": "ValueError: no data"}), "ValueError: no data"),
     "crashes": (lambda f, a: NodeReply(problem="ClientApp crashed"), "ClientApp crashed"),
     "no message": (lambda f, a: b"noise", "not a message (BadZipFile)"),
-    "number": (lambda f, a: upload(f, a, sequence=10**20), "answered as number -1"),
+    "number": (lambda f, a: upload(f, a, sequence=10**20), "replied as number -1"),
     "long": (lambda f, a: 2001 * b"x", "a reply of more than 2000 bytes"),
-    "repeats": (lambda f, a: upload(f, a, sequence=0), "answered as number 0"),
-    "unknown": (lambda f, a: upload(f, a, sequence=99), "answered as number 99"),
+    "repeats": (lambda f, a: upload(f, a, sequence=0), "replied as number 0"),
+    "unknown": (lambda f, a: upload(f, a, sequence=99), "replied as number 99"),
 }  # fmt: skip
 
 
@@ -329,7 +329,7 @@ def test_a_worker_builds_a_run_once_and_says_what_is_wrong_with_it():
 
     def ask(seed, n=4):
         run = {"tree": {"seed": seed, "n_clients": n}, "folders": [], "identity": "mine", "within": None}
-        return unpack(worker.answer(pack(run)))[0]
+        return unpack(worker.reply_to(pack(run)))[0]
 
     for seed in (1, 1, 3, 1):
         assert ask(seed) == {"clients": [2, 3], "versions": versions()}

@@ -294,11 +294,11 @@ def test_clients_that_have_their_own_samples_only_are_replayed_with_and_without_
 
 
 def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
-    path, works = tmp_path / "uploads.bin", [Work(i % 2, i, 0, 0, 1, cycle=i // 2) for i in range(5)]
+    path, pieces = tmp_path / "uploads.bin", [Work(i % 2, i, 0, 0, 1, cycle=i // 2) for i in range(5)]
 
     def write(file, numbers):
         for i in numbers:
-            file.write(works[i], ClientReply([i % 2], i, "mine", np.full(3, i, np.float32), float(i)))
+            file.write(pieces[i], ClientReply([i % 2], i, "mine", np.full(3, i, np.float32), float(i)))
 
     first, real = UploadFile(path, 3, None), SimpleNamespace(vectors=None)
     write(first, range(3))
@@ -313,7 +313,7 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
     kept = StoredUploads(str(path), real, 3, None)
     for i in (4, 0, 3, 1, 2):
         out = torch.empty(1, 3)
-        (upload,) = kept.begin([works[i]], None, out, None)()
+        (upload,) = kept.begin([pieces[i]], None, out, None)()
         assert (out.tolist(), float(upload.loss)) == ([[i] * 3], i) and resumed.bytes == path.stat().st_size
     with pytest.raises(BenchError, match="has no upload of client 1 for its work number 2"):
         kept.begin([Work(1, 5, 0, 0, 1, cycle=2)], None, out, None)
@@ -329,9 +329,9 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
 
 @pytest.mark.parametrize("left", [None, 1, 3])
 def test_a_resumed_record_lacks_no_row(tmp_path, left):
-    works = [Work(i, 0, 0, 0, float(i + 1)) for i in range(4)]
+    pieces = [Work(i, 0, 0, 0, float(i + 1)) for i in range(4)]
     first, resumed = RecordFile(tmp_path), RecordFile(tmp_path)
-    for work in works[:3]:
+    for work in pieces[:3]:
         first.write(work, ClientReply([work.client], 0, vector_d=ONES_D))
     first.close()
     resumed.load_state_dict(first.state_dict())
@@ -339,11 +339,11 @@ def test_a_resumed_record_lacks_no_row(tmp_path, left):
     lines = path.read_text().splitlines(keepends=True)
     path.unlink() if left is None else path.write_text("".join(lines[: left + 1]))
     if left == 3:
-        resumed.write(works[3], ClientReply([3], 0, vector_d=ONES_D))
+        resumed.write(pieces[3], ClientReply([3], 0, vector_d=ONES_D))
         assert [line[0] for line in path.read_text().splitlines()[1:]] == ["0", "1", "2", "3"]
     else:
         with pytest.raises(BenchError, match=f"has {left or 0} of 3 rows; rerun=true starts the run from the"):
-            resumed.write(works[3], ClientReply([3], 0, vector_d=ONES_D))
+            resumed.write(pieces[3], ClientReply([3], 0, vector_d=ONES_D))
 
 
 def test_settings_that_a_replay_could_repeat_are_resolved():
@@ -379,11 +379,11 @@ TARGETS_ND = np.random.default_rng(7).normal(size=(N, D)).astype(np.float32)
 class Quadratic:
     """Client i's gradient at w is w - target_i."""
 
-    most_pieces, threads_used, most_steps, ahead, apart = 1, 1, math.inf, 0, False
+    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 1, 1, math.inf, 0, False
 
-    def begin(self, works, start, out_pd, blocks):
-        start_d = start(works[0])[0]
-        torch.sub(start_d, torch.from_numpy(TARGETS_ND[works[0].client]), out=out_pd[0])
+    def begin(self, pieces, start, out_pd, blocks):
+        start_d = start(pieces[0])[0]
+        torch.sub(start_d, torch.from_numpy(TARGETS_ND[pieces[0].client]), out=out_pd[0])
         return lambda: [ComputedUpload(out_pd[0].norm())]
 
     def take_statistics(self, statistics):
@@ -613,7 +613,9 @@ class Instant(Scripted):
             return []
         self.work = deque(sent for sent in self.work if sent[1] is not work)
         self.now = max(self.now, came)
-        return [ClientReply([work.client], work.sequence, "mine", start_d - TARGETS_ND[work.client], 0.5, came=came)]
+        return [
+            ClientReply([work.client], work.sequence, "mine", start_d - TARGETS_ND[work.client], 0.5, received_at=came)
+        ]
 
 
 @pytest.mark.parametrize("name", ["asgd", "queue", "ringmaster"])
@@ -657,10 +659,10 @@ def test_each_wrong_reply_is_refused_with_its_reason_and_no_upload_is_lost(tmp_p
 def test_only_its_own_client_may_answer_cancelled_work(tmp_path):
     inbox = World("asgd", tmp_path, []).inbox
     inbox.vectors = lambda work: [np.zeros(D, np.float32), None, None]
-    works = [Work(client, client, 0, 0, local_steps=1) for client in (0, 1)]
-    for work in works:
+    pieces = [Work(client, client, 0, 0, local_steps=1) for client in (0, 1)]
+    for work in pieces:
         inbox.send(work)
-    inbox.forget(works[0])
+    inbox.forget(pieces[0])
     for client in (1, 0):
         inbox._receive(ClientReply([client], 0, "mine"))
         assert inbox.refusals == {"repeats number 0": 1}

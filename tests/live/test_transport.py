@@ -57,7 +57,7 @@ def transport_of(process, **settings):
     config = ProcessesConfig(count=1, **settings)
     transport = LocalProcesses(config, None, n_clients=1, identity="mine", largest=1000, report=lambda text: None)
     transport.context, transport.is_open = process, True
-    transport._places[0].thread.start()
+    transport._processes[0].thread.start()
     return transport
 
 
@@ -68,8 +68,8 @@ def test_a_process_that_starts_while_the_run_ends_is_killed_when_it_has_started(
         pass
     transport.close()
     process.may_start.set()
-    transport._places[0].thread.join(5)
-    assert process.killed.is_set() and not transport._places[0].thread.is_alive()
+    transport._processes[0].thread.join(5)
+    assert process.killed.is_set() and not transport._processes[0].thread.is_alive()
 
 
 def loss_of(process, numbers=2, **settings):

@@ -67,7 +67,7 @@ def test_the_parts_gradients_at_every_cut_are_those_of_the_whole(name, compiled)
         activations, back = parts.client.forward(w_d[: parts.d_client], x)
         assert activations.shape[1:] == parts.activation
         rows = activations.flatten(1)  # also taken as rows
-        reply = parts.answer(s_d, rows, y, out_d=found_d[parts.d_client :])
+        reply = parts.reply(s_d, rows, y, out_d=found_d[parts.d_client :])
         assert reply.gradient.shape == rows.shape
         found_d[: parts.d_client] = back(reply.gradient.view_as(activations))
         torch.testing.assert_close(found_d, whole_d, rtol=1e-4, atol=1e-6)
@@ -88,15 +88,15 @@ def test_a_bias_joins_the_logits_of_the_loss_that_is_answered():
     w_d = flat.initial_d()
     s_d = w_d[parts.d_client :]
     a, _ = parts.client.forward(w_d[: parts.d_client], x)
-    reply = parts.answer(s_d, a, y, bias_c)
+    reply = parts.reply(s_d, a, y, bias_c)
     leaf = a.clone().requires_grad_()
     weight, bias = s_d[-(5 * 3 + 3) : -3].view(3, 5), s_d[-3:]
     hidden = torch.relu(leaf @ s_d[: 6 * 5].view(5, 6).T + s_d[6 * 5 : 6 * 5 + 5])
     loss = F.cross_entropy(hidden @ weight.T + bias + bias_c, y)
     torch.testing.assert_close(reply.loss, loss.detach())
     torch.testing.assert_close(reply.gradient, torch.autograd.grad(loss, leaf)[0])
-    assert torch.equal(parts.answer(s_d, a, y, torch.ones(3)).gradient.sign(), parts.answer(s_d, a, y).gradient.sign())
-    absent = parts.answer(s_d, a[:1], y[:1], torch.tensor([0.0, -27.6, -27.6]))  # log of 1e-12
+    assert torch.equal(parts.reply(s_d, a, y, torch.ones(3)).gradient.sign(), parts.reply(s_d, a, y).gradient.sign())
+    absent = parts.reply(s_d, a[:1], y[:1], torch.tensor([0.0, -27.6, -27.6]))  # log of 1e-12
     assert absent.loss < 1e-9 and absent.gradient.abs().max() < 1e-9
 
 

@@ -96,7 +96,7 @@ RULES = {
 }
 
 
-def uploads(task, kind, steps, config, bent, sparse):
+def uploads(task, kind, steps, config, terms, sparse):
     embedding = task.flat.embedding
     task.flat.embedding = embedding if sparse else None
     streams, seen = Streams(0), []
@@ -106,24 +106,24 @@ def uploads(task, kind, steps, config, bent, sparse):
     for client in range(3):
         work = Work(client, sequence=0, count=2, iteration=0, local_steps=steps)
         out_pd = torch.full((1, task.flat.d), 7.0)
-        (answer,) = computer.begin([work], lambda _: (start_d, *bent), out_pd, Blocks())()
+        (answer,) = computer.begin([work], lambda _: (start_d, *terms), out_pd, Blocks())()
         seen.append((out_pd[0], answer.loss))
     task.flat.embedding = embedding
     return seen
 
 
-@pytest.mark.parametrize("bent", ["plain", "anchor", "shift", "both"])
+@pytest.mark.parametrize("terms", ["plain", "center", "shift", "both"])
 @pytest.mark.parametrize("rule", RULES)
-def test_work_with_the_rows_read_is_the_dense_work_to_rounding(rule, bent):
+def test_work_with_the_rows_read_is_the_dense_work_to_rounding(rule, terms):
     task = task_of_texts()
     generator = torch.Generator().manual_seed(1)
     vectors = [torch.randn(task.flat.d, generator=generator) * 0.1 for _ in range(2)]
-    chosen = [v if bent in (name, "both") else None for name, v in zip(("anchor", "shift"), vectors, strict=True)]
+    chosen = [v if terms in (name, "both") else None for name, v in zip(("center", "shift"), vectors, strict=True)]
     dense, sparse = (uploads(task, *RULES[rule], chosen, sparse) for sparse in (False, True))
     for (dense_d, dense_loss), (sparse_d, sparse_loss) in zip(dense, sparse, strict=True):
         torch.testing.assert_close(sparse_d, dense_d, rtol=1e-5, atol=1e-6)
         torch.testing.assert_close(sparse_loss, dense_loss, rtol=1e-5, atol=1e-6)
     moved = [(vector_d != 0).float().mean() for vector_d, _ in sparse]
     assert moved[0] > 0.1 and moved[2] == 0  # the last client has no samples
-    if bent == "plain" and "weight_decay" not in RULES[rule][2]:
+    if terms == "plain" and "weight_decay" not in RULES[rule][2]:
         assert moved[0] < 0.9  # rows that nobody read stay

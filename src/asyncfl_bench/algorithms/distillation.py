@@ -159,7 +159,7 @@ class Distilled(Recorder, ServerRule):
         return self._distil_after(self.rule.round())
 
     def _distil_after(self, changed: bool, computed: float = 0.0) -> bool:
-        """Distil if the rule changed the model; return its answer. computed: samples that the answer cost besides."""
+        """Distil if the rule changed the model, and return ``changed``. computed: samples that the rule computed."""
         self.server_samples = self.rule.server_samples + computed
         if changed:
             self.rounds += 1

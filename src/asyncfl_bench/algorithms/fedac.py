@@ -38,7 +38,7 @@ class FedAc(BufferRule):
              M of them:  p_i = r_i / sum r,  G = sum p_i D_i
                m <- b1 m + (1 - b1) G;  v <- b2 v + (1 - b2) G^2;  w <- w + eta [b1 m + (1 - b1) G] / (sqrt(v) + eps)
                c <- c + s sum p_i dc_i,  s = 1 (variate_step=whole) or M / n (share)
-    Upload   difference, shape (d,), and along_d of the same shape
+    Upload   difference, shape (d,), and second_d of the same shape
     State    the sums of r D, of r dc and of r, count, m, v, c, all 0 at first      Memory 6 d
     Limits   c and c_i kept at 0 and equal r: Adam with Nesterov's momentum on FedBuff's mean, without bias correction
              identical clients with full batches, all in every buffer: c = c_i after each
@@ -72,7 +72,7 @@ class FedAc(BufferRule):
     def add(self, upload) -> None:
         similarity = self._similarity(upload)
         add_scaled(self.sum_d, upload.vector_d, similarity)
-        add_scaled(self.change_d, upload.along_d, similarity)
+        add_scaled(self.change_d, upload.second_d, similarity)
         self.weight = self.weight + similarity
 
     def stats(self) -> dict[str, Scalar]:

@@ -39,8 +39,8 @@ class GasConfig(SplitConfig):
     activation_buffer  Q_s, messages per step of the server's part
     model_buffer       Q_c, uploads per step of the clients' part
     weights            of the uploads: samples: n_i / sum n over the buffer | uniform
-    answer             to the message that fills the buffer, by the server's part before | after its step
-    adjust             true: answers are gradients of the loss at logits + log P_i, P_i the label shares of the client
+    answer             the reply to the message that fills the buffer is by the server's part before | after its step
+    adjust             true: replies are gradients of the loss at logits + log P_i, P_i the label shares of the client
     generate           true: activations for classes of which the buffer has too few
     every              server steps, of which one generates
     covariance         of each class's a activations: full: a^2 numbers and a factorisation in each server step, a <=
@@ -95,16 +95,16 @@ class Gas(Recorder, SplitRule):
     """GAS (Yang, Liu 2024, arXiv:2409.01251, Algorithm 1).
 
     Rule     message (A, Y) of client i (line 5):
-               answer dl_i(s; A, Y)/dA,  l_i = cross-entropy of logits + log P_i        (lines 12-13, equations 6 and 7)
+               reply dl_i(s; A, Y)/dA,  l_i = cross-entropy of logits + log P_i         (lines 12-13, equations 6 and 7)
                append (A, Y) to the activation buffer                                             (line 6, equation 4)
                with Q_s messages in it:  update each class's Gaussian                  (line 7, equations 11 and 12)
                  draw rows for classes with less than a batch of them, once every class has a Gaussian      (line 9)
                  s <- s - eta_s dl(s; buffer)/ds,  l plain cross-entropy; empty the buffer    (lines 10-11, eq. 5)
              upload u_i = received + D_i: append to the model buffer;  with Q_c uploads in it:
                u <- sum n_i u_i / sum n_i, empty the buffer                            (lines 15-19, equations 9 and 10)
-             An activation weighs m^b in its class's Gaussian, m = 1 + K t + k with t server iterations at the task's
-             dispatch and k its mini-batch: stale ones weigh less. The paper's other weight is e^(b m)
-    Upload   difference, of the clients' part, with the part the task started from
+             An activation weighs m^b in its class's Gaussian, m = 1 + K t + k with t server iterations at the
+             dispatch and k the mini-batch of the work: stale ones weigh less. The paper's other weight is e^(b m)
+    Upload   difference, of the clients' part, with the part that the work started from
     Steps    per Q_c uploads
     State    both buffers, the Gaussians, whether they have the buffer already (of a step that was stopped), momentum of
              s, server steps done (which draws are next)
@@ -168,7 +168,7 @@ class Gas(Recorder, SplitRule):
         config = self.config
         self.server_samples = float(len(message.labels))
         if config.answer == "before":
-            self._answer(message)
+            self._compute_reply(message)
         if not self.merged:  # else it is there: the step was stopped
             progress = 1 + message.k * message.base_iteration + message.stage
             self.buffer.append((message.activations.flatten(1).clone(), message.labels.clone(), progress))
@@ -176,12 +176,12 @@ class Gas(Recorder, SplitRule):
         if full:
             self._server_step()
         if config.answer == "after":
-            self._answer(message)
+            self._compute_reply(message)
         return full
 
-    def _answer(self, message: Message) -> None:
+    def _compute_reply(self, message: Message) -> None:
         bias_c = None if self.log_share_nc is None else self.log_share_nc[message.client]
-        reply = self.part.answer(self.server_d, message.activations, message.labels, bias_c)
+        reply = self.part.reply(self.server_d, message.activations, message.labels, bias_c)
         self._replies = [(message.client, reply)]
 
     def replies(self) -> list[tuple[int, Reply]]:

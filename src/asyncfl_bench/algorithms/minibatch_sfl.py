@@ -18,14 +18,14 @@ class MiniBatchSfl(SplitRule, RoundRule):
     """MiniBatch-SFL (Huang, Tian, Tang 2023, arXiv:2308.11953), as the GAS paper (arXiv:2409.01251) runs it.
 
     Rule     in a round every client i has u_i = u.  Once all have sent their k-th message (A_i, Y_i):
-               answers dl(s; A_i, Y_i)/dA_i, each by the mean over its own samples
+               replies dl(s; A_i, Y_i)/dA_i, each by the mean over its own samples
                s <- s - eta_s dl(s; A, Y)/ds, with the mean over the union (A, Y) of all messages
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
-    State    the clients in flight, answers that wait, the union's gradient so far, momentum of s, the round's sum
+    State    the clients in flight, replies that wait, the union's gradient so far, momentum of s, the round's sum
     Memory   4 d, a reply per client in flight
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
-    Clients whose answers do not come wait: no client may drop out within a round.
+    Clients without a reply wait: no client may drop out within a round.
 
     The model after each (client, upload) in turn, all after one message each for which dl/ds = 1 (trial.after_each):
 
@@ -36,7 +36,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
     Config: type[SplitRoundConfig] = SplitRoundConfig
     label = "MiniBatch-SFL"
     config: SplitRoundConfig
-    needs = replace(RoundRule.needs, answers_together=True)
+    needs = replace(RoundRule.needs, replies_together=True)
     state_names = ("under_way", "answers")
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -59,7 +59,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
 
     def receive_message(self, message) -> bool:
         a, y = message.activations, message.labels
-        reply = self.part.answer(self.server_d, a, y, out_d=self._own_d)
+        reply = self.part.reply(self.server_d, a, y, out_d=self._own_d)
         self.answers.append((message.client, reply.gradient, reply.loss))
         self.add(message.client, self._own_d, len(y))
         self.server_samples = len(y)

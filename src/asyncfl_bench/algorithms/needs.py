@@ -23,7 +23,7 @@ class Needs:
     first_round    every client uploads once at w0 before anything else
     keeps          a vector of d floats that each client keeps between uploads: `previous`, its last upload, of which
                    it sends the change; `sum`, the sum of its uploads, around which it is regularised; `variate`, an
-                   estimate of its gradient, whose change it uploads too (``Upload.along_d``). With `variate` the
+                   estimate of its gradient, whose change it uploads too (``Upload.second_d``). With `variate` the
                    rule's ``variate_d`` is sent with the model; or None
     one_at_a_time  the rule keeps facts about a client's work in flight: no schedule may give a client two pieces
     waits_for      clients whose uploads the rule may wait for without end: `all` clients, those `given` work, or None
@@ -37,7 +37,7 @@ class Needs:
     first_k        name of the rule's setting that is the clients' first K; None: client.local_steps or local_epochs is
     chooses_k      ``work_for`` chooses K, so that a client's work may grow; set by overriding it
     cuts           clients hold the first layers of the model only; set by ``SplitRule``
-    answers_together  with ``cuts``: no client is answered before all clients in flight have sent a message
+    replies_together  with ``cuts``: the rule replies to no client before all clients in flight have sent a message
     """
 
     steps_on: str = "arrival"
@@ -56,12 +56,12 @@ class Needs:
     first_k: str | None = None
     chooses_k: bool = False
     cuts: bool = False
-    answers_together: bool = False
+    replies_together: bool = False
 
     @property
     def undeployable(self) -> str | None:
         """Reason why a live server (group `live`) cannot run the rule; None if it can."""
-        return "its clients would wait for an answer of the server in each local step" if self.cuts else None
+        return "its clients would wait for a reply of the server in each local step" if self.cuts else None
 
     @property
     def may_wait(self) -> bool:

@@ -12,7 +12,7 @@ class SplitFed(SplitRule, RoundRule):
     """SplitFed, version 1 (Thapa et al. 2022, arXiv:2004.12088, Algorithms 1 and 2).
 
     Rule     in a round each client i has a copy of both parts, u_i = u and s_i = s;  message (A, Y) of i:
-               answer dl(s_i; A, Y)/dA,  s_i <- s_i - eta_s dl(s_i; A, Y)/ds
+               reply dl(s_i; A, Y)/dA,  s_i <- s_i - eta_s dl(s_i; A, Y)/ds
              end of the round:  u <- sum_i p_i u_i,  s <- sum_i p_i s_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    s_i and its momentum for each client in flight, the round's sum
@@ -42,7 +42,7 @@ class SplitFed(SplitRule, RoundRule):
 
     def receive_message(self, message) -> bool:
         copy = self._copy(message.client)
-        reply = self.part.answer(copy.s_d, message.activations, message.labels, out_d=self._gradient_d)
+        reply = self.part.reply(copy.s_d, message.activations, message.labels, out_d=self._gradient_d)
         copy.step(self._gradient_d)
         self.server_samples = len(message.labels)
         self._reply = message.client, reply

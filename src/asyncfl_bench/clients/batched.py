@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Computed = tuple[torch.Tensor, list[torch.Tensor | None]]
 
 BLOCK_BYTES = 2**21  # of the uploads of one stack: about what stays in a core's cache
-MAX_TOGETHER = 64  # models in a stack
+MAX_MODELS = 64  # models in a stack
 # steps of a piece of work for which the formulas for one model are faster than a stack of one; four times as many are
 # needed to beat a stack of several
 SOLO_MIN_STEPS = 8
@@ -37,9 +37,9 @@ STACK_MIN_MODELS = 16
 PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
 
 
-def most_together(d: int) -> int:
+def models_per_stack(d: int) -> int:
     """Return the number of models of d parameters in a stack."""
-    return max(4, min(MAX_TOGETHER, BLOCK_BYTES // (4 * d)))
+    return max(4, min(MAX_MODELS, BLOCK_BYTES // (4 * d)))
 
 
 class BatchedComputer(SequentialComputer):
@@ -53,30 +53,30 @@ class BatchedComputer(SequentialComputer):
     def __init__(self, *args, workers: int = 1, **options):
         super().__init__(*args, **options)
         flat = self.task.flat
-        self._each = most_together(flat.d)
-        self.most_pieces = self._each * workers
+        self._stack_models = models_per_stack(flat.d)
+        self.most_pieces = self._stack_models * workers
         self.threads_used = workers
         self.most_steps = max(self.most_pieces, PARAMETER_STEPS // flat.d)
         self._has_solo = flat.perceptron is not None
         self._pool = one_core_threads(workers) if workers > 1 else None
-        self._own = threading.local()  # each thread's workspace
-        self.ahead = self.most_pieces // 2 if self._pool else 0
+        self._thread = threading.local()  # each thread's workspace
+        self.prefetch_below = self.most_pieces // 2 if self._pool else 0
 
-    def workspace(self, works: list[Work]) -> int:
-        return self._stacked(works, self._parts(works))
+    def workspace(self, pieces: list[Work]) -> int:
+        return self._stacked(pieces, self._parts(pieces))
 
-    def _stacked(self, works: list[Work], parts: list[slice]) -> int:
-        return sum(part.stop - part.start for part in parts if not self._is_solo(works[part]))
+    def _stacked(self, pieces: list[Work], parts: list[slice]) -> int:
+        return sum(part.stop - part.start for part in parts if not self._is_solo(pieces[part]))
 
-    def _is_solo(self, works: list[Work]) -> bool:
-        return self._has_solo and len(works) == 1 and works[0].local_steps >= SOLO_MIN_STEPS
+    def _is_solo(self, pieces: list[Work]) -> bool:
+        return self._has_solo and len(pieces) == 1 and pieces[0].local_steps >= SOLO_MIN_STEPS
 
-    def _parts(self, works: list[Work]) -> list[slice]:
-        """What is computed as one: slices of work with the same number of steps. Puts the works in order."""
+    def _parts(self, pieces: list[Work]) -> list[slice]:
+        """What is computed as one: slices of work with the same number of steps. Puts the pieces in order."""
         by_steps: dict[int, list[Work]] = {}
-        for work in works:
+        for work in pieces:
             by_steps.setdefault(work.local_steps, []).append(work)
-        works[:] = [work for same in by_steps.values() for work in same]
+        pieces[:] = [work for same in by_steps.values() for work in same]
         parts, first = [], 0
         for same in by_steps.values():
             size = self._size(same)
@@ -92,24 +92,24 @@ class BatchedComputer(SequentialComputer):
         return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
 
     def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
-        answers, parts = [], self._parts(works)
+        pending, parts = [], self._parts(pieces)
         # a separate workspace for each batch: two may be computed at once
-        workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(works, parts)) else None
+        workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(pieces, parts)) else None
         first = 0
         for part in parts:
-            if self._is_solo(works[part]):
-                answers.append(self._submit(self._solo, works[part.start], start, out_pd[part]))
+            if self._is_solo(pieces[part]):
+                pending.append(self._submit(self._compute_solo, pieces[part.start], start, out_pd[part]))
                 continue
             assert workspace is not None
             start_pd = workspace.rows_pd[first : first + part.stop - part.start]
             first += len(start_pd)
-            drawn = [self.samples.draw(work) for work in works[part]]
-            answers.append(self._submit(self._part, works[part], start, drawn, start_pd, out_pd[part]))
+            drawn = [self.samples.draw(work) for work in pieces[part]]
+            pending.append(self._submit(self._compute_stack, pieces[part], start, drawn, start_pd, out_pd[part]))
 
         def finish() -> list[ComputedUpload]:
-            computed = [answer() for answer in answers]
+            computed = [wait() for wait in pending]
             if workspace is not None:
                 workspace.waiting = 1
                 blocks.release_row(workspace)
@@ -122,32 +122,32 @@ class BatchedComputer(SequentialComputer):
         return finish
 
     def _submit(self, compute: Callable, *arguments) -> Callable[[], Computed]:
-        """Begin computing; the answer waits for the result."""
+        """Begin computing. Return a function that waits for the result."""
         if self._pool is not None:
             return self._pool.submit(compute, *arguments).result
         result = compute(*arguments)
         return lambda: result
 
-    def _reports(self, works: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
+    def _reports(self, pieces: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
         """(u, C) outputs of each local model, where they are asked for."""
-        if self.reports and not hasattr(self._own, "network"):
+        if self.reports and not hasattr(self._thread, "network"):
             flat = self.task.flat
-            self._own.network = flat.perceptron or flat.clone_for_thread()
-        rows = zip(works, start_pd, out_pd, strict=True)
+            self._thread.network = flat.perceptron or flat.clone_for_thread()
+        rows = zip(pieces, start_pd, out_pd, strict=True)
         return [
-            self._outputs(work, start_d, upload_d, getattr(self._own, "network", None))
+            self._outputs(work, start_d, upload_d, getattr(self._thread, "network", None))
             for work, start_d, upload_d in rows
         ]
 
-    def _solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
+    def _compute_solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
         """Write the (1, d) upload, return the (1,) mean loss and the outputs."""
         received = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_pd.zero_()
             return out_pd.new_zeros(1), self._reports([work], received[:1], out_pd)
-        if not hasattr(self._own, "perceptron"):
-            self._own.perceptron = self.task.flat.perceptron.for_single_model()
-        perceptron = self._own.perceptron
+        if not hasattr(self._thread, "perceptron"):
+            self._thread.perceptron = self.task.flat.perceptron.for_single_model()
+        perceptron = self._thread.perceptron
         samples = (sample for chunk in self.samples.chunks(work) for sample in perceptron.samples(*chunk))
         loss, bias = 0.0, self._bias(work)
         bias_c = None if bias is None else bias.numpy()
@@ -156,32 +156,32 @@ class BatchedComputer(SequentialComputer):
             nonlocal loss
             loss += perceptron.gradient(w_d, next(samples), into_d, bias_c)
 
-        start_d, *bent = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in received)
+        start_d, *terms = (None if vector_d is None else perceptron.pack(vector_d) for vector_d in received)
         packed_d = out_pd.new_empty(out_pd.shape[1])
         with np.errstate(all="ignore"):  # a model may diverge
-            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *bent)
+            self.local.upload(start_d, gradient, work.local_steps, packed_d, self.local.lr(work), *terms)
         perceptron.unpack(packed_d, out_pd[0])
         return out_pd.new_tensor([loss / work.local_steps]), self._reports([work], received[:1], out_pd)
 
-    def _part(
-        self, works: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
+    def _compute_stack(
+        self, pieces: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
     ) -> Computed:
         """Write (p, d) uploads, return (p,) mean losses and the outputs."""
         import torch
 
-        steps = works[0].local_steps
-        bent = []
-        for work, row_d in zip(works, start_pd, strict=True):
-            start_d, *bent_d = start(work)
+        steps = pieces[0].local_steps
+        terms = []
+        for work, row_d in zip(pieces, start_pd, strict=True):
+            start_d, *terms_d = start(work)
             row_d.copy_(start_d)
-            bent.append(bent_d)
+            terms.append(terms_d)
         # of all clients or of none
-        anchor_pd, shift_pd = (
-            None if vectors[0] is None else torch.stack(vectors) for vectors in zip(*bent, strict=True)
+        center_pd, shift_pd = (
+            None if vectors[0] is None else torch.stack(vectors) for vectors in zip(*terms, strict=True)
         )
         device, bias_pc = self.task.device, None
         if self._bias_nc is not None:
-            bias_pc = self._bias_nc.index_select(0, send([work.client for work in works], device))
+            bias_pc = self._bias_nc.index_select(0, send([work.client for work in pieces], device))
         total_p: torch.Tensor | None = None
 
         def gradient(w_pd, step, into_pd):
@@ -196,23 +196,23 @@ class BatchedComputer(SequentialComputer):
             loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, send(weight_pb, device), into_pd, bias_pc, bound)
             total_p = loss_p if total_p is None else total_p + loss_p
 
-        lrs = [self.local.lr(work) for work in works]
+        lrs = [self.local.lr(work) for work in pieces]
         lr = lrs[0] if len(set(lrs)) == 1 else send(np.array(lrs, np.float32), device).unsqueeze(1)
-        self.local.upload(start_pd, gradient, steps, out_pd, lr, anchor_pd, shift_pd)
-        for row, work in enumerate(works):
+        self.local.upload(start_pd, gradient, steps, out_pd, lr, center_pd, shift_pd)
+        for row, work in enumerate(pieces):
             if not self.batches.sample_count(work.client):
                 out_pd[row].zero_()
         assert total_p is not None
-        return total_p if steps == 1 else total_p / steps, self._reports(works, start_pd, out_pd)
+        return total_p if steps == 1 else total_p / steps, self._reports(pieces, start_pd, out_pd)
 
     def _bind(self, shape: tuple[int, ...], w_pd: torch.Tensor) -> Any:
         """Return memory of this thread for mini-batches of this shape (p, B); see ``StackedNetwork.bind``."""
         p, b = shape
-        most, last = getattr(self._own, "bound_shape", (0, 0))
+        most, last = getattr(self._thread, "bound_shape", (0, 0))
         if p > most or b != last:
-            self._own.bound_shape = most, _ = max(p, self._each), b
-            self._own.bound = self.task.flat.stack.bind(most, b, self.task.shape, w_pd)
-        return None if self._own.bound is None else self._own.bound.shrink_to(p)
+            self._thread.bound_shape = most, _ = max(p, self._stack_models), b
+            self._thread.bound = self.task.flat.stack.bind(most, b, self.task.shape, w_pd)
+        return None if self._thread.bound is None else self._thread.bound.shrink_to(p)
 
     def vectors(self, local_steps: int) -> int:
         return self.local.vectors(local_steps) * self.most_pieces

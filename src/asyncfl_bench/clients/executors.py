@@ -41,8 +41,8 @@ class SequentialComputer:
     most_pieces = 1
     threads_used = 1
     most_steps = math.inf
-    ahead = 0
-    apart = False
+    prefetch_below = 0
+    separate_uploads = False
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class SequentialComputer:
             self._bias_nc = task.from_numpy(task.clients.log_shares(tau).astype(np.float32))
 
     def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         """See queue.Computer."""
         network = self._network or self.task.flat
-        answers = [self._one(work, start, out_d, network) for work, out_d in zip(works, out_pd, strict=True)]
-        return lambda: answers
+        uploads = [self._compute_one(work, start, out_d, network) for work, out_d in zip(pieces, out_pd, strict=True)]
+        return lambda: uploads
 
-    def workspace(self, works: list[Work]) -> int:
-        """Rows of d floats that ``begin`` takes as a workspace; puts the works in the order of computing."""
+    def workspace(self, pieces: list[Work]) -> int:
+        """Rows of d floats that ``begin`` takes as a workspace; puts the pieces in the order of computing."""
         return 0
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
@@ -94,14 +94,14 @@ class SequentialComputer:
     def close(self) -> None:
         """End threads, if any."""
 
-    def _one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
+    def _compute_one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
         """Write the upload, step by step."""
-        start_d, anchor_d, shift_d = start(work)
+        start_d, center_d, shift_d = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_d.zero_()
             return ComputedUpload(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
         total: torch.Tensor | None = None
-        read = self._rows_read(work, anchor_d, shift_d)
+        read = self._rows_read(work, center_d, shift_d)
         of_samples = self._of_samples(work, network) if read is None else read.gradient
 
         def gradient(w_d, step, into_d):
@@ -114,7 +114,7 @@ class SequentialComputer:
             servers = network.statistics()
             network.reset_statistics()
         try:
-            self._upload(work, read, gradient, start_d, out_d, anchor_d, shift_d)
+            self._upload(work, read, gradient, start_d, out_d, center_d, shift_d)
             outputs_uc = self._outputs(work, start_d, out_d, network)  # by the client's own statistics
         finally:
             if network.has_statistics:
@@ -123,25 +123,25 @@ class SequentialComputer:
         assert total is not None
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
-    def _rows_read(self, work: Work, anchor_d, shift_d) -> Any:
-        """Return the models.flat.SelectedRows of the work if the other rows of an embedding need no gradient; else
-        None."""
+    def _rows_read(self, work: Work, center_d, shift_d) -> Any:
+        """What computes the work of a model with a large embedding, where no other row needs a gradient, a
+        models.flat.SelectedRows; else None."""
         flat = self.task.flat
-        if flat.embedding is None or not self.local.leaves_linearly(anchor_d, shift_d):
+        if flat.embedding is None or not self.local.leaves_linearly(center_d, shift_d):
             return None
-        return flat.select_rows(*self.samples.at_once(work), self._bias(work))
+        return flat.select_rows(*self.samples.load_distinct(work), self._bias(work))
 
-    def _upload(self, work: Work, read, gradient, start_d, out_d, *bent) -> None:
+    def _upload(self, work: Work, read, gradient, start_d, out_d, *terms) -> None:
         """Write it. read: the small model of the rows that the work's samples read, computed with instead."""
         steps, lr = work.local_steps, self.local.lr(work)
         if read is None:
-            self.local.upload(start_d, gradient, steps, out_d, lr, *bent)
+            self.local.upload(start_d, gradient, steps, out_d, lr, *terms)
             return
         start_s = read.select_rows(start_d)
-        bent_s = [None if vector_d is None else read.select_rows(vector_d) for vector_d in bent]
+        terms_s = [None if vector_d is None else read.select_rows(vector_d) for vector_d in terms]
         upload_s = start_s.new_empty(start_s.shape)
-        self.local.upload(start_s, gradient, steps, upload_s, lr, *bent_s)
-        self.local.write_upload_of_zero_gradients(start_d, steps, out_d, lr, *bent)
+        self.local.upload(start_s, gradient, steps, upload_s, lr, *terms_s)
+        self.local.write_upload_of_zero_gradients(start_d, steps, out_d, lr, *terms)
         read.write_rows(upload_s, out_d)
 
     def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:
@@ -182,26 +182,26 @@ class ThreadsComputer(SequentialComputer):
     def __init__(self, *args, workers: int, **options):
         super().__init__(*args, **options)
         self.most_pieces = 2 * workers
-        self.ahead = workers
+        self.prefetch_below = workers
         self._pool = one_core_threads(workers)
-        self._own = threading.local()
+        self._thread = threading.local()
 
-    def begin(self, works, start, out_pd, blocks):
+    def begin(self, pieces, start, out_pd, blocks):
         jobs = [
-            self._pool.submit(self._in_thread, work, start, out_d) for work, out_d in zip(works, out_pd, strict=True)
+            self._pool.submit(self._in_thread, work, start, out_d) for work, out_d in zip(pieces, out_pd, strict=True)
         ]
         return lambda: [job.result() for job in jobs]
 
     def _in_thread(self, work, start, out_d):
-        if not hasattr(self._own, "network"):
-            self._own.network = self._network or self.task.flat.clone_for_thread()
-        return self._one(work, start, out_d, self._own.network)
+        if not hasattr(self._thread, "network"):
+            self._thread.network = self._network or self.task.flat.clone_for_thread()
+        return self._compute_one(work, start, out_d, self._thread.network)
 
     def vectors(self, local_steps: int) -> int:
-        return (2 + self.local.vectors(local_steps)) * self.ahead  # each thread's: its network, its gradient
+        return (2 + self.local.vectors(local_steps)) * self.prefetch_below  # each thread's: its network, its gradient
 
     def activations(self, b: int) -> int:
-        return super().activations(b) * self.ahead
+        return super().activations(b) * self.prefetch_below
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

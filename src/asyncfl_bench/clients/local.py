@@ -147,16 +147,16 @@ class LocalTraining:
         steps = work.count if self.config.lr_decay_by == "work" else work.iteration
         return self.config.lr * self.config.lr_decay**steps
 
-    def upload(self, start, gradient, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
+    def upload(self, start, gradient, steps: int, out, lr: Any = None, center=None, shift=None) -> None:
         """Write the upload into ``out``.
 
         start     (..., d) received model, left as it is
         gradient  gradient(w, step, out): writes the mini-batch gradient at w (..., d) into out
         lr        eta_l: a number, or (..., 1) one for each client; None: the configured one
-        anchor    (..., d) what the proximal term pulls to; None: the received model
+        center    (..., d) what the proximal term pulls to; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
-        gradient = self.adjust_gradient(gradient, start if anchor is None else anchor, shift)
+        gradient = self.adjust_gradient(gradient, start if center is None else center, shift)
         lr = self.config.lr if lr is None else lr
         if self.upload_kind == "gradient":
             gradient(start, 0, out)
@@ -167,27 +167,26 @@ class LocalTraining:
         else:
             self._adamw(start, gradient, steps, out)
 
-    def leaves_linearly(self, anchor, shift) -> bool:
+    def leaves_linearly(self, center, shift) -> bool:
         """Whether ``write_upload_of_zero_gradients`` can say what work does where gradients are zero."""
         if self.config.optimizer == "sgd":
             return True
         # AdamW divides by the size of what pulls at a number that decay has moved: that is not in proportion
-        bent = anchor is not None or shift is not None or (self.config.proximal and self.config.weight_decay)
-        return not bent
+        return center is None and shift is None and not (self.config.proximal and self.config.weight_decay)
 
-    def write_upload_of_zero_gradients(self, start, steps: int, out, lr: Any = None, anchor=None, shift=None) -> None:
+    def write_upload_of_zero_gradients(self, start, steps: int, out, lr: Any = None, center=None, shift=None) -> None:
         """Write the upload of one client whose gradients are all zero; arguments as in ``upload``.
 
         Decay, proximal term and shift then move each number by itself and in proportion, so what they do is found out
         once, with ones in the place of the vectors, and not step by step for each number.
         """
-        bent = [vector for vector in (start, anchor, shift) if vector is not None]
-        ones = iter(start.new_zeros(len(bent), len(bent)).fill_diagonal_(1.0))
-        alone = [None if vector is None else next(ones) for vector in (start, anchor, shift)]
-        factors = start.new_empty(len(bent))
+        terms = [vector for vector in (start, center, shift) if vector is not None]
+        ones = iter(start.new_zeros(len(terms), len(terms)).fill_diagonal_(1.0))
+        alone = [None if vector is None else next(ones) for vector in (start, center, shift)]
+        factors = start.new_empty(len(terms))
         self.upload(alone[0], lambda w, step, into: into.zero_(), steps, factors, lr, *alone[1:])
         out.zero_()
-        for vector, factor in zip(bent, factors.tolist(), strict=True):
+        for vector, factor in zip(terms, factors.tolist(), strict=True):
             if factor:
                 out.add_(vector, alpha=factor)
 
@@ -200,10 +199,10 @@ class LocalTraining:
         if self.stop:
             raise Stopped
 
-    def adjust_gradient(self, gradient, anchor, shift):
+    def adjust_gradient(self, gradient, center, shift):
         """Return the gradient clipped, then shifted, then with the proximal term; arguments as in ``upload``."""
         norm, mu = self.config.clip, self.config.proximal
-        away = anchor.new_empty(anchor.shape) if mu else None
+        away = center.new_empty(center.shape) if mu else None
 
         def adjusted_gradient(w, step, out) -> None:
             import torch
@@ -214,7 +213,7 @@ class LocalTraining:
             if shift is not None:
                 out.add_(shift)
             if mu:
-                torch.sub(w, anchor, out=away)  # first the difference: at the anchor itself the pull is exactly zero
+                torch.sub(w, center, out=away)  # first the difference: at the center itself the pull is exactly zero
                 out.add_(away, alpha=mu)
 
         return gradient if norm is None and shift is None and not mu else adjusted_gradient

@@ -44,22 +44,22 @@ class RayComputer(SequentialComputer):
 
         workers = max(1, int(ray.cluster_resources().get("CPU", 0)))  # 0: a cluster that grows on demand
         say(f"Ray: {workers} cores, nodes: {sum(node['Alive'] for node in ray.nodes())}")
-        self.most_pieces, self.ahead = 2 * workers, workers
+        self.most_pieces, self.prefetch_below = 2 * workers, workers
         self._compute = ray.remote(num_cpus=1)(compute)
 
-    def begin(self, works, start, out_pd, blocks):
+    def begin(self, pieces, start, out_pd, blocks):
         import ray
         import torch
 
         if self._sent is None:
             self._sent = ray.put(_pack(self._plain))
         models, jobs = {}, []  # references: to each version, to each result
-        for work in works:
-            model_d, *bent = start(work)
+        for work in pieces:
+            model_d, *terms = start(work)
             if work.iteration not in models:
                 models[work.iteration] = ray.put(model_d.numpy())
-            bent = [None if vector_d is None else vector_d.numpy() for vector_d in bent]
-            jobs.append(self._compute.remote([self._sent], work, models[work.iteration], *bent))
+            terms = [None if vector_d is None else vector_d.numpy() for vector_d in terms]
+            jobs.append(self._compute.remote([self._sent], work, models[work.iteration], *terms))
 
         def finish() -> list[ComputedUpload]:
             pending = jobs
@@ -67,15 +67,15 @@ class RayComputer(SequentialComputer):
                 _, pending = ray.wait(pending, num_returns=len(pending), timeout=SECONDS_BETWEEN_LOOKS)
                 if pending and self.local.stop:
                     raise Stopped
-            answers = []
+            uploads = []
             for job, out_d in zip(jobs, out_pd, strict=True):
                 try:
                     vector, loss, *others = ray.get(job)
                 except ray.exceptions.RayTaskError as error:
                     raise error.cause from error
                 out_d.copy_(torch.tensor(vector))
-                answers.append(ComputedUpload(torch.tensor(loss), *map(_tensor, others)))
-            return answers
+                uploads.append(ComputedUpload(torch.tensor(loss), *map(_tensor, others)))
+            return uploads
 
         return finish
 
@@ -159,16 +159,16 @@ def _unpack(sent) -> SequentialComputer:
     return computer
 
 
-def compute(sent: list, work: Work, model: np.ndarray, *bent: np.ndarray | None) -> list[np.ndarray | None]:
+def compute(sent: list, work: Work, model: np.ndarray, *terms: np.ndarray | None) -> list[np.ndarray | None]:
     """Do a piece of work in a process of Ray. Returns the upload and the parts of its ``ComputedUpload``.
 
-    sent  holds the reference to the computer;  model, bent  see queue.Start
+    sent  holds the reference to the computer;  model, terms  see queue.Start
     """
     import torch
 
-    start, out_pd = (torch.tensor(model), *map(_tensor, bent)), torch.empty(1, len(model))
-    (answer,) = _unpack(sent[0]).begin([work], lambda _: start, out_pd, Blocks())()
-    return [None if one is None else one.numpy() for one in (out_pd[0], *answer)]
+    start, out_pd = (torch.tensor(model), *map(_tensor, terms)), torch.empty(1, len(model))
+    (upload,) = _unpack(sent[0]).begin([work], lambda _: start, out_pd, Blocks())()
+    return [None if one is None else one.numpy() for one in (out_pd[0], *upload)]
 
 
 def _tensor(array: np.ndarray | None) -> Any:

@@ -44,24 +44,26 @@ class ComputedUpload(NamedTuple):
 class Computer(Protocol):
     """Computes several pieces of work in one go.
 
-    most_pieces   pieces of work in one go
-    threads_used  threads that compute them
-    most_steps    steps of them, more only where fewer pieces would leave a thread without work
-    ahead         computed uploads left at which the next ones are started in the background; 0: never
-    apart         uploads are separate vectors: one that arrives late then holds no memory of others
+    most_pieces       pieces of work that are computed together
+    threads_used      threads that compute them
+    most_steps        their local steps; more only if fewer pieces would leave a thread without work
+    prefetch_below    with fewer computed uploads left, the next pieces are started in the background; 0: never
+    separate_uploads  each upload has its own memory, so that a late one does not hold that of others
     """
 
     most_pieces: int
     threads_used: int
     most_steps: float
-    ahead: int
-    apart: bool
+    prefetch_below: int
+    separate_uploads: bool
 
-    def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
-        """Begin writing the works' uploads into the rows of ``out_pd``; what it returns waits and gives the answers.
-        The rows are a list with ``apart``, else one (p, d) tensor.
+    def begin(
+        self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks
+    ) -> Callable[[], list[ComputedUpload]]:
+        """Begin writing uploads into the rows of ``out_pd``. Return a function that waits for them.
 
-        May put ``works`` in another order. Workspaces are taken from ``blocks``.
+        ``out_pd`` is a list of rows with ``separate_uploads``, else one (p, d) tensor. The method may change the order
+        of ``pieces``, and takes workspaces from ``blocks``.
         """
         ...
 
@@ -80,24 +82,25 @@ class Computer(Protocol):
         """End threads, if any."""
 
 
-class _Batch:
-    """Work being computed: the uploads land in their places, ``finish`` waits and gives the answers."""
+class _Wave:
+    """Pieces of work that are computed together, and the rows that their uploads are written to."""
 
-    def __init__(self, works: list[Work], places: list[BlockRow], finish: Callable[[], list[ComputedUpload]]):
-        self.works, self.places = works, places
+    def __init__(self, pieces: list[Work], rows: list[BlockRow], finish: Callable[[], list[ComputedUpload]]):
+        self.pieces, self.rows = pieces, rows
         self._finish = finish
-        self._answers: list[ComputedUpload] | None = None
+        self._uploads: list[ComputedUpload] | None = None
 
     def finish(self) -> list[ComputedUpload]:
-        if self._answers is None:
-            self._answers = self._finish()
-        return self._answers
+        """Wait for the uploads."""
+        if self._uploads is None:
+            self._uploads = self._finish()
+        return self._uploads
 
 
 @dataclass(slots=True)
 class _Result:
-    place: BlockRow
-    answer: ComputedUpload
+    row: BlockRow
+    upload: ComputedUpload
 
 
 class WorkQueue:
@@ -115,7 +118,7 @@ class WorkQueue:
         self._pending: dict[int, Work] = {}  # by sequence number
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
         self._results: dict[int, _Result] = {}
-        self._begun: _Batch | None = None  # in the background
+        self._background: _Wave | None = None  # started before it is needed
         self._unwanted: dict[int, Work] = {}  # of work that was started and given up: will never be delivered
         self._lent: UploadBlock | None = None
 
@@ -131,7 +134,7 @@ class WorkQueue:
 
     def discard(self, work: Work) -> None:
         """The work will never be delivered. Does not raise: it may be one of several things that happen at once."""
-        if self._is_begun(work):
+        if self._is_in_background(work):
             try:
                 self._collect()
             except Stopped:  # when the run resumes it is started again, together with the same others
@@ -141,7 +144,7 @@ class WorkQueue:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
         else:
-            self.blocks.release_row(result.place.block)
+            self.blocks.release_row(result.row.block)
         self._release(work, computed=result is not None)
 
     def _release(self, work: Work, *, computed: bool) -> None:
@@ -157,26 +160,30 @@ class WorkQueue:
             self.blocks.release_row(self._lent)
             self._lent = None
         if work.sequence not in self._results:
-            if not self._is_begun(work):
-                batch = self._begin(self._next_works(work))
-                self._keep(batch, batch.finish())
+            if not self._is_in_background(work):
+                wave = self._begin(self._next_pieces(work))
+                self._keep(wave, wave.finish())
             else:
                 self._collect()
         result = self._results.pop(work.sequence)
-        self._lent = result.place.block
-        if self._begun is None and len(self._results) < self.computer.ahead and (works := self._next_works()):
-            self._begun = self._begin(works)
-        self.computer.take_statistics(result.answer.statistics)
+        self._lent = result.row.block
+        if (
+            self._background is None
+            and len(self._results) < self.computer.prefetch_below
+            and (pieces := self._next_pieces())
+        ):
+            self._background = self._begin(pieces)
+        self.computer.take_statistics(result.upload.statistics)
         base_d = None
         if self.keeps_base:
             base_d = self.versions[work.iteration]
             self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
-        vector_d, along_d = result.place.row_d, None
+        vector_d, second_d = result.row.row_d, None
         if self.memories is not None:
-            along_d = self.memories.variate_change(work, vector_d)
+            second_d = self.memories.variate_change(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
             self.memories.release(work)
-        return Delivery(vector_d, result.answer.loss, base_d, result.answer.outputs_uc, along_d)
+        return Delivery(vector_d, result.upload.loss, base_d, result.upload.outputs_uc, second_d)
 
     def close(self) -> None:
         """End threads, if any."""
@@ -192,45 +199,47 @@ class WorkQueue:
             return start_d, None, None
         return start_d, memories.proximal_center(work.client, start_d), memories.shift(work)
 
-    def _next_works(self, first: Work | None = None) -> list[Work]:
+    def _next_pieces(self, first: Work | None = None) -> list[Work]:
         """``first`` and the pending work that is due next, as many pieces as are computed together; no more pending."""
-        works = [] if first is None else [self._pending.pop(first.sequence)]
+        pieces = [] if first is None else [self._pending.pop(first.sequence)]
         steps = 0 if first is None else first.local_steps
         limits = self.computer
         while (
             self._order
-            and len(works) < limits.most_pieces
-            and (steps < limits.most_steps or len(works) < limits.threads_used)
+            and len(pieces) < limits.most_pieces
+            and (steps < limits.most_steps or len(pieces) < limits.threads_used)
         ):
             sequence = heapq.heappop(self._order)[1]
             if (work := self._pending.pop(sequence, None)) is not None:  # discarded work is no longer there
-                works.append(work)
+                pieces.append(work)
                 steps += work.local_steps
-        return works
+        return pieces
 
-    def _begin(self, works: list[Work]) -> _Batch:
-        p, like_d, apart = len(works), self.versions[works[0].iteration], self.computer.apart
-        places = self.blocks.take_places(p, like_d, apart)
-        out_pd: Any = [place.row_d for place in places] if apart else places[0].block.rows_pd[:p]
-        return _Batch(works, places, self.computer.begin(works, self.start, out_pd, self.blocks))
+    def _begin(self, pieces: list[Work]) -> _Wave:
+        p, like_d, separate = len(pieces), self.versions[pieces[0].iteration], self.computer.separate_uploads
+        rows = self.blocks.take_rows(p, like_d, separate)
+        out_pd: Any = [row.row_d for row in rows] if separate else rows[0].block.rows_pd[:p]
+        return _Wave(pieces, rows, self.computer.begin(pieces, self.start, out_pd, self.blocks))
 
-    def _is_begun(self, work: Work) -> bool:
-        return self._begun is not None and any(work.sequence == other.sequence for other in self._begun.works)
+    def _is_in_background(self, work: Work) -> bool:
+        return self._background is not None and any(
+            work.sequence == other.sequence for other in self._background.pieces
+        )
 
     def _collect(self) -> None:
         """Wait for the work started in the background."""
-        assert self._begun is not None
-        self._keep(self._begun, self._begun.finish())
-        self._begun = None
+        assert self._background is not None
+        self._keep(self._background, self._background.finish())
+        self._background = None
 
-    def _keep(self, batch: _Batch, answers: list[ComputedUpload]) -> None:
-        for place, work, answer in zip(batch.places, batch.works, answers, strict=True):
+    def _keep(self, wave: _Wave, uploads: list[ComputedUpload]) -> None:
+        for row, work, upload in zip(wave.rows, wave.pieces, uploads, strict=True):
             if not self.keeps_base:
                 self.versions.release(work.iteration)
             if self._unwanted.pop(work.sequence, None) is None:
-                self._results[work.sequence] = _Result(place, answer)
+                self._results[work.sequence] = _Result(row, upload)
             else:
-                self.blocks.release_row(place.block)
+                self.blocks.release_row(row.block)
                 self._release(work, computed=True)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -243,29 +252,29 @@ class WorkQueue:
         state: dict = {
             "versions": self.versions.state_dict(),
             "results": {
-                sequence: {"vector_d": r.place.row_d.clone(), **r.answer._asdict()}
+                sequence: {"vector_d": r.row.row_d.clone(), **r.upload._asdict()}
                 for sequence, r in self._results.items()
             },
             "unwanted": [asdict(work) for work in self._unwanted.values()],
             "computer": self.computer.state_dict(),
-            "begun": None if self._begun is None else self._begun_state(self._begun),
+            "begun": None if self._background is None else self._background_state(self._background),
         }
         if self.memories is not None:
             state["memories"] = self.memories.state_dict()
         return state
 
-    def _begun_state(self, begun: _Batch) -> dict:
+    def _background_state(self, begun: _Wave) -> dict:
         import torch
 
         try:
-            answers = begun.finish()
+            uploads = begun.finish()
         except Stopped:
-            return {"sequences": [work.sequence for work in begun.works], "rows_pd": None, "losses": None}
+            return {"sequences": [work.sequence for work in begun.pieces], "rows_pd": None, "losses": None}
         return {
-            "sequences": [work.sequence for work in begun.works],
-            "rows_pd": torch.stack([place.row_d for place in begun.places]),
-            "losses": [answer.loss for answer in answers],
-            "outputs": [answer.outputs_uc for answer in answers],
+            "sequences": [work.sequence for work in begun.pieces],
+            "rows_pd": torch.stack([row.row_d for row in begun.rows]),
+            "losses": [upload.loss for upload in uploads],
+            "outputs": [upload.outputs_uc for upload in uploads],
         }
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
@@ -273,10 +282,10 @@ class WorkQueue:
         self.versions.state_device = model_d.device
         self.versions.load_state_dict(state["versions"])
         for sequence, saved in state["results"].items():
-            (place,) = self.blocks.take_places(1, model_d)
-            place.row_d.copy_(saved["vector_d"])
-            answer = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
-            self._results[sequence] = _Result(place, answer)
+            (row,) = self.blocks.take_rows(1, model_d)
+            row.row_d.copy_(saved["vector_d"])
+            upload = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
+            self._results[sequence] = _Result(row, upload)
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state["computer"])
@@ -284,19 +293,19 @@ class WorkQueue:
         self._unwanted = {work["sequence"]: Work(**work) for work in state["unwanted"]}
         if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
-            works = [by_sequence[sequence] for sequence in begun["sequences"]]
+            pieces = [by_sequence[sequence] for sequence in begun["sequences"]]
             given_up = begun["losses"] is None
-            self._begun = self._begin(works) if given_up else _restore_batch(works, begun, self.blocks, model_d)
+            self._background = self._begin(pieces) if given_up else _restore_wave(pieces, begun, self.blocks, model_d)
             known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
 
 
-def _restore_batch(works: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Batch:
-    """A batch that was computed before the state was saved."""
-    places = blocks.take_places(len(works), like_d)
-    for place, row_d in zip(places, saved["rows_pd"], strict=True):
-        place.row_d.copy_(row_d)
+def _restore_wave(pieces: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Wave:
+    """A wave that was computed before the state was saved."""
+    rows = blocks.take_rows(len(pieces), like_d)
+    for row, row_d in zip(rows, saved["rows_pd"], strict=True):
+        row.row_d.copy_(row_d)
     losses, outputs = (copy_containers(saved[name], like_d.device) for name in ("losses", "outputs"))
-    answers = [ComputedUpload(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
-    return _Batch(works, places, lambda: answers)
+    uploads = [ComputedUpload(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
+    return _Wave(pieces, rows, lambda: uploads)

@@ -90,7 +90,7 @@ class Samples:
         generator = self._augment(work.client, work.count)
         return iter([(batch, self._task.draw_augmentation(generator, len(batch))) for batch in batches])
 
-    def at_once(self, work: Work) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
+    def load_distinct(self, work: Work) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
         """x (m, ...) and y (m,) of every sample that some step sees, once and as they are; and of each step the (B,)
         places of its samples there."""
         batches = list(self._batches.one_by_one(work))

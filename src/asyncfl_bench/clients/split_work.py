@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class _Task:
-    """What a client keeps between two stages: enough to be saved once the forward pass of the last one is left out."""
+class _SplitClient:
+    """A client in flight, between two stages of its work. The forward pass of the last stage is not saved."""
 
     def __init__(self, work: Work, start_d: Tensor, descent: Descent, samples: Iterator[tuple[Tensor, Tensor]]):
         self.work, self.start_d, self.descent, self.samples = work, start_d, descent, samples
         self.total: Tensor | None = None  # of the losses
-        self.back: Callable[[Tensor], Tensor] | None = None  # waits for the answer
-        self.stage: Future[Delivery] | _Later
+        self.back: Callable[[Tensor], Tensor] | None = None  # waits for the reply
+        self.stage: Future[Delivery] | _LazyDelivery
 
 
-class _Later:
-    """What is computed when it is asked for."""
+class _LazyDelivery:
+    """A delivery that is computed when it is needed."""
 
     def __init__(self, compute: Callable[[], Delivery]):
         self._compute: Callable[[], Delivery] | None = compute
@@ -43,7 +43,7 @@ class _Later:
     def result(self) -> Delivery:
         if self._compute is not None:
             self._delivery = self._compute()
-            self._compute = None  # it refers to the task, which would then outlive its end
+            self._compute = None  # it refers to the client, which would then outlive its work
         assert self._delivery is not None
         return self._delivery
 
@@ -51,9 +51,9 @@ class _Later:
 class SplitExecutor:
     """The executor of runs that cut the model (simulation.dispatches.StagedExecutor).
 
-    A stage is a step with the server's answer to the last message, then the forward pass of the next mini-batch. All
-    it needs is known when it begins, and it touches its client's task alone, so it has the same bits in any order: it
-    is started at once in the background, in one of several threads of one core each, or computed when it is asked for.
+    A stage is a step with the server's reply to the last message, then the forward pass of the next mini-batch. All
+    inputs of a stage are known when it begins, and it changes its own client only, so the order of stages changes no
+    bit. A stage is started at once in a background thread of one core, or without threads computed at its delivery.
 
     part     the clients' part of the model (models.parts.NetworkPart or CompiledPart)
     d        its parameters
@@ -65,82 +65,89 @@ class SplitExecutor:
 
     def __init__(self, part, d: int, local: LocalTraining, samples: Samples, workers: int):
         self.part, self.d, self.local, self.samples = part, d, local, samples
-        self._tasks: dict[int, _Task] = {}  # by client, those in flight
+        self._clients: dict[int, _SplitClient] = {}  # in flight, by number
         self._pool = one_core_threads(workers) if workers else None
-        self._own = thread_local()
+        self._thread = thread_local()
 
     def dispatch(self, work: Work, model_d: Tensor) -> None:
-        """Begin a task with the clients' part of the (d,) model or of a longer one."""
-        task = self._tasks[work.client] = self._task(work, model_d[: self.d].clone())
-        self._begin(task, partial(self._forward, task))
+        """Begin work with the clients' part of the (d,) model or of a longer one."""
+        client = self._clients[work.client] = self._create_client(work, model_d[: self.d].clone())
+        self._begin(client, partial(self._forward, client))
 
     def start_next_stage(self, work: Work, reply: Reply) -> None:
-        task = self._tasks[work.client]
-        task.stage.result()  # of a task that was loaded it need not be there yet
-        task.work = work
-        task.total = reply.loss.clone() if task.total is None else task.total + reply.loss
-        self._begin(task, partial(self._next, task, reply.gradient))
+        client = self._clients[work.client]
+        client.stage.result()  # of a loaded client it may not be computed yet
+        client.work = work
+        client.total = reply.loss.clone() if client.total is None else client.total + reply.loss
+        self._begin(client, partial(self._take_step, client, reply.gradient))
 
     def deliver(self, work: Work) -> Delivery:
-        delivery = self._tasks[work.client].stage.result()
-        if work.ends_task:
-            del self._tasks[work.client]
+        delivery = self._clients[work.client].stage.result()
+        if work.is_last_stage:
+            del self._clients[work.client]
         return delivery
 
     def discard(self, work: Work) -> None:
-        del self._tasks[work.client]
+        del self._clients[work.client]
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
-    def _begin(self, task: _Task, compute: Callable[[], Delivery]) -> None:
-        task.stage = _Later(compute) if self._pool is None else self._pool.submit(compute)
+    def _begin(self, client: _SplitClient, compute: Callable[[], Delivery]) -> None:
+        client.stage = _LazyDelivery(compute) if self._pool is None else self._pool.submit(compute)
 
     # -- computing, in any thread --------------------------------------------------------------------------------------
 
-    def _task(self, work: Work, start_d: Tensor) -> _Task:
-        return _Task(work, start_d, Descent(self.local.config, start_d, self.local.lr(work)), self.samples.steps(work))
+    def _create_client(self, work: Work, start_d: Tensor) -> _SplitClient:
+        return _SplitClient(
+            work, start_d, Descent(self.local.config, start_d, self.local.lr(work)), self.samples.steps(work)
+        )
 
-    def _next(self, task: _Task, gradient: Tensor) -> Delivery:
-        assert task.back is not None
-        step_d = task.back(gradient)
-        task.back = None
+    def _take_step(self, client: _SplitClient, gradient: Tensor) -> Delivery:
+        assert client.back is not None
+        step_d = client.back(gradient)
+        client.back = None
         if (norm := self.local.config.clip) is not None:
             clip(step_d, norm)
-        task.descent.take(step_d)
-        return self._forward(task)
+        client.descent.take(step_d)
+        return self._forward(client)
 
-    def _forward(self, task: _Task) -> Delivery:
-        """What the stage delivers, after its step."""
-        work, descent = task.work, task.descent
-        if work.ends_task:
-            assert task.total is not None
-            return Delivery(descent.w - task.start_d, task.total / work.local_steps, task.start_d)
-        if not hasattr(self._own, "part"):
-            self._own.part = self.part.clone_for_thread()
-        x, y = next(task.samples)
-        activations, task.back = self._own.part.forward(descent.w, x)
+    def _forward(self, client: _SplitClient) -> Delivery:
+        """Return the delivery of the stage, after its step."""
+        work, descent = client.work, client.descent
+        if work.is_last_stage:
+            assert client.total is not None
+            return Delivery(descent.w - client.start_d, client.total / work.local_steps, client.start_d)
+        if not hasattr(self._thread, "part"):
+            self._thread.part = self.part.clone_for_thread()
+        x, y = next(client.samples)
+        activations, client.back = self._thread.part.forward(descent.w, x)
         return Delivery(activations=activations, labels=y)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Wait for the work that was started. The forward pass of each last stage is computed again when loaded."""
-        return {"tasks": [self._state_of(task) for task in self._tasks.values()]}
+        """Wait for the stages that were started. Their forward passes are repeated when the state is loaded."""
+        return {"tasks": [self._state_of(client) for client in self._clients.values()]}
 
-    def _state_of(self, task: _Task) -> dict:
-        task.stage.result()
-        descent = task.descent
-        state = {"start_d": task.start_d, "w_d": descent.w.clone(), "total": task.total, "work": asdict(task.work)}
+    def _state_of(self, client: _SplitClient) -> dict:
+        client.stage.result()
+        descent = client.descent
+        state = {
+            "start_d": client.start_d,
+            "w_d": descent.w.clone(),
+            "total": client.total,
+            "work": asdict(client.work),
+        }
         return state | {"velocity_d": None if descent.velocity is None else descent.velocity.clone()}
 
     def load_state_dict(self, state: dict, model_d: Tensor, in_flight: list[Work]) -> None:
-        """``model_d`` says on which device; ``in_flight`` is a part of what was saved."""
+        """Continue on the device of ``model_d``. ``in_flight`` is a part of the saved work."""
         for saved in copy_containers(state["tasks"], model_d.device):
-            task = self._task(Work(**saved["work"]), saved["start_d"])
-            task.descent.w.copy_(saved["w_d"])
-            task.descent.velocity, task.total = saved["velocity_d"], saved["total"]
-            task.samples = islice(task.samples, task.work.stage, None)
-            self._tasks[task.work.client] = task
-            self._begin(task, partial(self._forward, task))
+            client = self._create_client(Work(**saved["work"]), saved["start_d"])
+            client.descent.w.copy_(saved["w_d"])
+            client.descent.velocity, client.total = saved["velocity_d"], saved["total"]
+            client.samples = islice(client.samples, client.work.stage, None)
+            self._clients[client.work.client] = client
+            self._begin(client, partial(self._forward, client))

@@ -143,7 +143,7 @@ class StackComputer(SequentialComputer):
 
     most_pieces = WAVE
     most_steps = WAVE_STEPS
-    apart = True
+    separate_uploads = True
 
     def __init__(self, *args, capture: Capture, report: Callable[[str], None], **options):
         super().__init__(*args, **options)
@@ -161,18 +161,18 @@ class StackComputer(SequentialComputer):
         return None if self._bias_nc is None else self._bias_nc.index_select(0, client_r)
 
     def begin(
-        self, works: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
+        self, pieces: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
-        rows = [StackRow(self, *row) for row in zip(works, map(start, works), out_pd, strict=True)]
+        rows = [StackRow(self, *row) for row in zip(pieces, map(start, pieces), out_pd, strict=True)]
         self.stacks.compute(self, rows)
-        answers: list[ComputedUpload] = []
+        uploads: list[ComputedUpload] = []
         for row in rows:
             if not self.batches.sample_count(row.work.client):  # an empty client has learned nothing
                 row.upload_d.zero_()
             outputs_uc = self._outputs(row.work, row.received[0], row.upload_d, self.task.flat)
             assert row.loss is not None
-            answers.append(ComputedUpload(row.loss, None, outputs_uc))
-        return lambda: answers
+            uploads.append(ComputedUpload(row.loss, None, outputs_uc))
+        return lambda: uploads
 
     @cached_property
     def stack_key(self) -> tuple[object, ...]:
@@ -221,7 +221,7 @@ class _Stack:
         if local.config.momentum and self._moves:
             self._descent.velocity = self._out_rd.clone()
         self._w_rd, self._total_r = self._descent.w, start_d.new_zeros(rows)
-        self._anchor_rd = self._out_rd.clone() if local.config.proximal else None
+        self._center_rd = self._out_rd.clone() if local.config.proximal else None
         self._shift_rd = None if shift_d is None else self._out_rd.clone()
         self._adam: torch.optim.Optimizer | None = None
         index_rb, weight_rb = self._numbers[:, :b], floats[:, b : 2 * b]
@@ -235,22 +235,22 @@ class _Stack:
             bias_rc = computer.bias_of(self._numbers[:, -2])
             self._total_r.add_(task.flat.stack.gradient(w_rd, x_rb, y_rb, weight_rb, into_rd, bias_rc, bound))
 
-        self._gradient = local.adjust_gradient(gradient, self._anchor_rd, self._shift_rd)
+        self._gradient = local.adjust_gradient(gradient, self._center_rd, self._shift_rd)
         self._step: Callable[[], None] = self.compute
 
     def capture_step(self, capture: Capture, numbers: torch.Tensor) -> None:
         """Take steps by a graph from now on, tried with these numbers. Raises RuntimeError if that is not possible."""
         self._numbers.copy_(numbers)
         memory = [self._numbers, self._w_rd, self._out_rd, self._total_r]
-        memory += [self._descent.velocity, self._anchor_rd, self._shift_rd]
+        memory += [self._descent.velocity, self._center_rd, self._shift_rd]
         self._step = capture(self.compute, [part for part in memory if part is not None]).replay
 
     def load(self, received: list[Received]) -> None:
         """Start work from these models."""
         import torch
 
-        starts, anchors, shifts = (list(vectors) for vectors in zip(*received, strict=True))
-        for rows_rd, vectors in (self._w_rd, starts), (self._anchor_rd, anchors), (self._shift_rd, shifts):
+        starts, centers, shifts = (list(vectors) for vectors in zip(*received, strict=True))
+        for rows_rd, vectors in (self._w_rd, starts), (self._center_rd, centers), (self._shift_rd, shifts):
             if rows_rd is not None:
                 given = [start_d if one is None else one for one, start_d in zip(vectors, starts, strict=True)]
                 torch._foreach_copy_(list(rows_rd[: len(given)].unbind()), given)

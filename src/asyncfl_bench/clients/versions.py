@@ -98,9 +98,9 @@ class Blocks:
         block.waiting = p
         return block
 
-    def take_places(self, p: int, like_d: torch.Tensor, apart: bool = False) -> list[BlockRow]:
-        """p rows of one block, or with ``apart`` of a block each."""
-        if apart:
+    def take_rows(self, p: int, like_d: torch.Tensor, separate: bool = False) -> list[BlockRow]:
+        """Return p rows of one block, or with ``separate`` each of another block."""
+        if separate:
             return [BlockRow(self.take(1, like_d), 0) for _ in range(p)]
         block = self.take(p, like_d)
         return [BlockRow(block, row) for row in range(p)]

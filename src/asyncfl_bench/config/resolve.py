@@ -149,7 +149,7 @@ def _check_cut_model(settings: Settings) -> None:
     refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target
     refuse(availability.loses_work, "availability", "always or dropout")
-    refuse(availability.ends_for_some and needs.answers_together, "availability", "always")
+    refuse(availability.ends_for_some and needs.replies_together, "availability", "always")
     executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
     check(executor not in ("batched", "graph", "ray"), "executor", executor, allowed)
 

@@ -73,7 +73,7 @@ class Dissimilarity(Diagnostics):
         server_d = model_d[self.part.d_client :]
         self._gradient_d, self._reference_d = torch.empty_like(server_d), torch.empty_like(server_d)
 
-    def heard(self, message: Message, stepped: bool, time: float) -> None:
+    def message_received(self, message: Message, stepped: bool, time: float) -> None:
         if stepped:
             self._stepped_on = self.rule.rows_of_step
 

@@ -67,7 +67,7 @@ class Exchanges(EventTable):
         "uploads": np.int64,  # that reached the server before
         "time": np.float64,  # virtual time of the arrival
         "client": np.int64,
-        "stage": np.int64,  # of the task, from 0
+        "stage": np.int64,  # of the work, from 0
         "dispatched_iteration": np.int64,
         "iteration": np.int64,  # server iterations done at the arrival
         "staleness": np.int64,
@@ -86,7 +86,7 @@ class Exchanges(EventTable):
         super().__init__(directory, counters)
         self._waiting: dict[int, tuple] = {}  # by client: the columns of a message that are known before its reply
 
-    def heard(self, message: Message, stepped: bool, time: float) -> None:
+    def message_received(self, message: Message, stepped: bool, time: float) -> None:
         counters = self._counters
         self._waiting[message.client] = (
             counters.messages,
@@ -103,7 +103,7 @@ class Exchanges(EventTable):
             stepped,
         )
 
-    def answered(self, client: int, reply: Reply, time: float) -> None:
+    def replied(self, client: int, reply: Reply, time: float) -> None:
         counters = self._counters
         self._table.add((*self._waiting.pop(client), time, counters.iteration, counters.server_steps, reply.bytes))
 

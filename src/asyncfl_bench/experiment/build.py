@@ -175,7 +175,7 @@ def _build_work_queue(
     vectors = _count_vectors(base, rule, computer, diagnostics)
     parts = computer.activations(largest_batch(settings, task)), task.evaluation_bytes()
     # graphs keep their memory, and other threads compute while the main one evaluates
-    together = sum(parts) if device != "cpu" or computer.ahead else max(parts)
+    together = sum(parts) if device != "cpu" or computer.prefetch_below else max(parts)
     vectors = replace(vectors, activations=together)
     memory.refuse_if_too_large(vectors, n, device, settings.directory)
     place = vectors.cache.place if vectors.cache else "device"
@@ -269,7 +269,7 @@ def _count_vectors(
         flat.d,
         settings.evaluation.average,
         len(flat.lengths),
-        uploads=in_flight + 1 if computer.apart else 3 * computer.most_pieces,
+        uploads=in_flight + 1 if computer.separate_uploads else 3 * computer.most_pieces,
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,
     )

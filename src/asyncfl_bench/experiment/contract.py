@@ -134,7 +134,7 @@ def deliver_uploads(
         _send_message(rule, client, vector_d, base)
         upload = Upload(client, _select_clients_part(rule, vector_d.clone()), base, staleness, 10, 1)
         upload.base_d = _select_clients_part(rule, torch.full((D,), 0.05 * staleness))
-        upload.along_d = -0.3 * upload.vector_d
+        upload.second_d = -0.3 * upload.vector_d
         upload.outputs_uc = TrialServer().outputs(vector_d)
         changes.append(0)
         own_steps = (rule.tick, rule.round) if number % 4 == 3 else (rule.tick,)
@@ -194,7 +194,7 @@ def check_state(candidate: Candidate) -> None:
 def check_borrowed_vectors(candidate: Candidate) -> None:
     """It keeps no tensor that it was lent."""
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
-    reused_d, base_d, along_d = (_select_clients_part(rule, torch.zeros(D)) for _ in range(3))
+    reused_d, base_d, second_d = (_select_clients_part(rule, torch.zeros(D)) for _ in range(3))
     outputs_uc = torch.zeros(TrialServer.samples, TrialServer.classes)
     for client, vector_d, staleness in candidate.draw_uploads(30):
         for one in (rule, twin):
@@ -203,8 +203,8 @@ def check_borrowed_vectors(candidate: Candidate) -> None:
         vector_d = _select_clients_part(rule, vector_d)
         reused_d.copy_(vector_d)
         base_d.fill_(0.05 * staleness)
-        along_d.copy_(-0.3 * vector_d)
-        lent: dict[str, Any] = {"base_d": base_d, "along_d": along_d, "outputs_uc": outputs_uc}
+        second_d.copy_(-0.3 * vector_d)
+        lent: dict[str, Any] = {"base_d": base_d, "second_d": second_d, "outputs_uc": outputs_uc}
         kept = {name: tensor.clone() for name, tensor in lent.items()}
         rule.receive(Upload(client, reused_d, 0, staleness, 10, 1, **lent))
         twin.receive(Upload(client, vector_d, 0, staleness, 10, 1, **kept))

@@ -175,7 +175,7 @@ class Run:
         }
 
     def _summarize_use(self) -> dict:
-        """Return the amounts that the run used, and the number of lost and cancelled works."""
+        """Return the amounts that the run used, and the numbers of lost and cancelled pieces of work."""
         used, needs = self.components.simulation.counters, self.components.rule.needs
         return {
             "server_iterations": used.iteration,

@@ -53,19 +53,21 @@ class NullComputer(Stateful):
     def __init__(self, real: SequentialComputer, server: NullServer | None = None):
         self._outputs_uc = torch.zeros(server.samples, server.classes) if server and real.reports else None
         self.most_pieces, self.threads_used, self.most_steps = real.most_pieces, real.threads_used, real.most_steps
-        self.ahead, self.apart = real.ahead, real.apart
+        self.prefetch_below, self.separate_uploads = real.prefetch_below, real.separate_uploads
         self._real = real
 
-    def begin(self, works: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> Callable[[], list[ComputedUpload]]:
+    def begin(
+        self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks
+    ) -> Callable[[], list[ComputedUpload]]:
         for out_d in out_pd:
             out_d.fill_(1.0)
-        workspace = blocks.take(rows, out_pd[0]) if (rows := self._real.workspace(works)) else None
+        workspace = blocks.take(rows, out_pd[0]) if (rows := self._real.workspace(pieces)) else None
 
         def finish() -> list[ComputedUpload]:
             if workspace is not None:
                 workspace.waiting = 1
                 blocks.release_row(workspace)
-            return [ComputedUpload(torch.zeros(()), None, self._outputs_uc)] * len(works)
+            return [ComputedUpload(torch.zeros(()), None, self._outputs_uc)] * len(pieces)
 
         return finish
 

@@ -16,7 +16,7 @@ from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
 from ..diagnostics.event_tables import CancelledWork, EventTable, Exchanges
 from ..diagnostics.steps import ModelAverage, Steps
-from ..errors import BenchError, wrong_answer
+from ..errors import BenchError, wrong_return
 from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
 from ..stateful import Stateful
@@ -300,7 +300,7 @@ def _checked_numbers(
     method  that returned ``measured``
     """
     if not isinstance(measured, Mapping):
-        raise wrong_answer(part, method, measured, "numbers by name, {} for none")
+        raise wrong_return(part, method, measured, "numbers by name, {} for none")
     found = {}
     cls = part.__class__.__name__
     for name, value in measured.items():

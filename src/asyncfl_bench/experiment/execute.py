@@ -28,7 +28,7 @@ from .result import RunResult, finished_result, refuse_other_data
 from .stopping import recording_signals
 
 if TYPE_CHECKING:
-    from ..clients.company import Company
+    from ..clients.run_group import RunGroup
     from ..simulation.observer import Observer
     from .components import Components
     from .drive import Run
@@ -43,7 +43,7 @@ def execute(
     *,
     ends_process: bool = False,
     alone: bool = True,
-    company: Company | None = None,
+    run_group: RunGroup | None = None,
 ) -> RunResult:
     """Runs one experiment, or resumes it, or returns its result if it is already complete.
 
@@ -51,12 +51,12 @@ def execute(
     observers objects that receive the run's events, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     alone         it is not one of a multirun, which has a line for each when it has ended
-    company       of runs in other threads of this process, which compute together
+    run_group     runs in other threads of this process, with which this one computes
     Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
     try:
-        return _execute(settings, group, observers, ends_process, alone, company)
+        return _execute(settings, group, observers, ends_process, alone, run_group)
     except OSError as problem:
         raise BenchError(_describe_problem(problem, settings.directory)) from problem
     except (ImportError, MemoryError, RuntimeError) as problem:
@@ -71,7 +71,7 @@ def _execute(
     observers: Sequence[Observer],
     ends_process: bool,
     alone: bool,
-    company: Company | None,
+    run_group: RunGroup | None,
 ) -> RunResult:
     if settings.root.device.startswith("cuda"):
         machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
@@ -90,7 +90,7 @@ def _execute(
         directory.removing_if_empty(),
         _holding_lock(directory.path),
         recording_signals(stop, ends_process),
-        nullcontext() if company is None else company.joined(components.executor),
+        nullcontext() if run_group is None else run_group.joining(components.executor),
     ):
         if (result := finished_result(settings)) is not None:  # another process ended it since
             return result
@@ -98,7 +98,7 @@ def _execute(
         run = Run(settings, components, directory, Trackers.from_settings(settings.trackers))
         status, error = _drive(run, group, alone)
         components.executor.close()
-        summary = run.summary(status, error) | ({} if company is None else {"shared": company.most})
+        summary = run.summary(status, error) | ({} if run_group is None else {"shared": run_group.most})
         _write_summary(run, summary)
     return RunResult(directory.path, summary, stop.received[0] if stop else None)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import equip
 from ..algorithms.common.split import SplitRule
-from ..clients.batched import most_together
+from ..clients.batched import models_per_stack
 from ..clients.stacked import ROWS
 from ..data.unlabelled import USUAL, SamplesConfig
 from ..errors import ConfigError, RunTooLarge
@@ -197,7 +197,7 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     one_step = client.config.workload.one_step and not rule.needs.chooses_k
     local = client.build(client.config.upload).vectors(1 if one_step else 2)
     measuring = settings.parts["diagnostics"].build().vectors(rule, n, concurrency)
-    together = machine.available_cores(settings.root.threads) * most_together(size.d)
+    together = machine.available_cores(settings.root.threads) * models_per_stack(size.d)
     uploads = 3 * together
     if machine.known_device(settings.root.device) != "cpu":  # a GPU computes all work that is ready
         together = max(together, ROWS)

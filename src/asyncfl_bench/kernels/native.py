@@ -203,7 +203,7 @@ class NativeNetwork:
         self._bytes.argtypes, self._bytes.restype = (count, count), count
         self._width = width
         self._numbers_cv = None if numbers_cv is None else numbers_cv.contiguous()
-        self._own = threading.local()  # each thread's workspace
+        self._thread = threading.local()  # each thread's workspace
 
     @classmethod
     def try_compile(
@@ -303,9 +303,9 @@ class NativeNetwork:
 
     def _memory(self, count: int, back: bool = True) -> int:
         """Address of a workspace for that number of samples, once through the layers or also ``back``."""
-        size, memory = self._bytes(count, back), getattr(self._own, "memory", None)
+        size, memory = self._bytes(count, back), getattr(self._thread, "memory", None)
         if memory is None or len(memory) < size:
-            memory = self._own.memory = torch.empty(size, dtype=torch.uint8)
+            memory = self._thread.memory = torch.empty(size, dtype=torch.uint8)
         return memory.data_ptr()
 
     def _check(self, flat: VectorModel, data_shape: tuple[int, ...]) -> None:

@@ -81,36 +81,36 @@ class LocalProcesses(ThreadedTransport):
         super().__init__(n_clients, config.clients_wait, report)
         self.config, self.compute, self.identity, self.largest = config, compute, identity, largest
         self.context = multiprocessing.get_context("forkserver")
-        self._places = [_Place(self, range(first, n_clients, config.count)) for first in range(config.count)]
+        self._processes = [_ClientProcess(self, range(first, n_clients, config.count)) for first in range(config.count)]
 
     def begin(self) -> None:
         self.context.set_forkserver_preload(PRELOADED)
-        for place in self._places:
-            place.thread.start()
+        for process in self._processes:
+            process.thread.start()
 
     def send(self, work: Work, vectors: WorkVectors) -> None:
-        self._place_of(work.client).add(work, vectors)
+        self._process_of(work.client).add(work, vectors)
 
     def forget(self, work: Work) -> None:
-        self._place_of(work.client).remove(work)
+        self._process_of(work.client).remove(work)
 
     def dismiss(self, client: int) -> None:
-        self._place_of(client).dismiss(client)
+        self._process_of(client).dismiss(client)
 
     def close(self) -> None:
         self.closed = True
-        for place in self._places:
-            place.end()
+        for process in self._processes:
+            process.end()
 
-    def _place_of(self, client: int) -> _Place:
-        return self._places[client % len(self._places)]
+    def _process_of(self, client: int) -> _ClientProcess:
+        return self._processes[client % len(self._processes)]
 
     def clients_here(self) -> set[int]:
-        return {client for place in self._places if place.here for client in place.clients}
+        return {client for process in self._processes if process.here for client in process.clients}
 
 
-class _Place:
-    """The current process of some clients, and their unanswered work.
+class _ClientProcess:
+    """The current process of some clients, and their work without a reply.
 
     here  it has said hello and lives
     """
@@ -151,7 +151,7 @@ class _Place:
             process.kill()
             process.join(1.0)
 
-    # -- the place's own thread --------------------------------------------------------------------------------------
+    # -- the process's own thread --------------------------------------------------------------------------------------
 
     @property
     def _is_over(self) -> bool:
@@ -214,7 +214,7 @@ class _Place:
         return pipe
 
     def _exchange(self, pipe: Connection) -> None:
-        """Work and replies, until the place is over. Raises EOFError or OSError when the process ended or hangs."""
+        """Work and replies, until the process is over. Raises EOFError or OSError when the process ended or hangs."""
         while (pair := self._next_work()) is not None:
             self._in_hand, vectors = pair
             with self._time_limit():
@@ -251,7 +251,7 @@ class _Place:
         return None
 
     def _receive(self, pipe: Connection, work: Work) -> None:
-        """Pass on what comes until this work is answered."""
+        """Pass replies on until that to this work has come."""
         while True:
             reply = read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
             self._transport.replies.put(reply)

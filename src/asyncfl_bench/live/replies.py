@@ -28,10 +28,10 @@ class ClientReply:
     """An unchecked reply of a client.
 
     clients   clients of the process that sent it
-    sequence  number of the work that it claims to answer
+    sequence  number of the work that it claims to reply to
     identity  of the run that it claims to belong to
     vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
-    came      moment at which it came (time.monotonic)
+    received_at  moment at which it was received (time.monotonic)
     left      the client gets no more work after this loss; set by ``Inbox``
     seconds   since its client could begin the work; set by ``Inbox``
     """
@@ -43,7 +43,7 @@ class ClientReply:
     loss: float = math.nan
     outputs_uc: np.ndarray | None = None
     problem: str = ""
-    came: float = field(default_factory=time.monotonic)
+    received_at: float = field(default_factory=time.monotonic)
     left: bool = False
     seconds: float = 0.0
 
@@ -112,12 +112,12 @@ class Inbox:
         self.on_wait: Callable[[], None] = lambda: None
         self._d, self._shape_uc, self._identity = d, shape_uc, identity
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
-        self._open: dict[int, Work] = {}  # sent and not answered
+        self._without_reply: dict[int, Work] = {}  # sent
         self._sent_at: dict[int, float] = {}  # of these
         self._free_at: dict[int, float] = {}  # by client, when its latest reply came
         self._here_since = 0.0  # all clients
         self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
-        self._came: dict[int, ClientReply] = {}  # checked and not used yet
+        self._unused: dict[int, ClientReply] = {}  # checked and not used yet
         self._order: deque[int] = deque()  # of these the ones that have not been stamped
         self._highest = -1
         self._strikes: Counter[int] = Counter()  # of each client, since its latest upload
@@ -125,26 +125,26 @@ class Inbox:
     # -- the queue's side --------------------------------------------------------------------------------------------
 
     def send(self, work: Work) -> None:
-        self._open[work.sequence] = work
+        self._without_reply[work.sequence] = work
         self._highest = max(self._highest, work.sequence)
         self._sent_at[work.sequence] = time.monotonic()
         self.transport.send(work, self.vectors(work))
 
     def forget(self, work: Work) -> None:
         """The work will never be delivered."""
-        if self._open.pop(work.sequence, None) is not None:
+        if self._without_reply.pop(work.sequence, None) is not None:
             self._cancelled[work.sequence] = work.client
             del self._sent_at[work.sequence]
             self.transport.forget(work)
-        elif self._came.pop(work.sequence, None) is not None and work.sequence in self._order:
+        elif self._unused.pop(work.sequence, None) is not None and work.sequence in self._order:
             self._order.remove(work.sequence)
 
     def take(self, work: Work) -> ClientReply:
         """The upload of this work. Waits for it in a first round, in which a loss is asked for again."""
         while True:
-            while work.sequence not in self._came:
+            while work.sequence not in self._unused:
                 self._wait(POLL)
-            reply = self._came.pop(work.sequence)
+            reply = self._unused.pop(work.sequence)
             if work.sequence in self._order:
                 self._order.remove(work.sequence)
             if reply.vector_d is not None:
@@ -163,14 +163,14 @@ class Inbox:
             left = seconds_left()
             if not self._wait(max(0.0, min(POLL, left))) and left <= 0:  # what came while the server was busy counts
                 return None
-        reply = self._came[self._order.popleft()]
+        reply = self._unused[self._order.popleft()]
         if reply.left and self._must_stay:
             said = f"{self._most_strikes} refused or lost uploads in a row, the last one: {reply.problem}"
             raise BenchError(f"client {reply.clients[0]} is out after {said}; {self._must_stay}")
         return reply
 
     def is_lost(self, work: Work) -> bool:
-        return self._came[work.sequence].vector_d is None
+        return self._unused[work.sequence].vector_d is None
 
     def start(self) -> None:
         """Wait until all clients are here. Raises Stopped."""
@@ -197,9 +197,9 @@ class Inbox:
 
     def _receive(self, reply: ClientReply) -> None:
         if self._cancelled.get(reply.sequence) in reply.clients:
-            self._free_at[self._cancelled.pop(reply.sequence)] = reply.came
+            self._free_at[self._cancelled.pop(reply.sequence)] = reply.received_at
             return
-        work = self._open.get(reply.sequence)
+        work = self._without_reply.get(reply.sequence)
         if work is None or work.client not in reply.clients:
             self._refuse(reply, reply.clients, self._describe_false_number(reply, work))
             return
@@ -248,7 +248,7 @@ class Inbox:
         for client in clients:
             self._strikes[client] += 1
             if self._strikes[client] >= self._most_strikes:
-                ended |= {number: work for number, work in self._open.items() if work.client == client}
+                ended |= {number: work for number, work in self._without_reply.items() if work.client == client}
         for work in ended.values():
             left = self._strikes[work.client] >= self._most_strikes
             if left:
@@ -256,14 +256,16 @@ class Inbox:
                 self.transport.dismiss(work.client)
             if work is not lost:
                 self._cancelled[work.sequence] = work.client
-            self._accept(ClientReply([work.client], work.sequence, problem=why, came=reply.came, left=left))
+            self._accept(
+                ClientReply([work.client], work.sequence, problem=why, received_at=reply.received_at, left=left)
+            )
 
     def _accept(self, reply: ClientReply) -> None:
-        client = self._open.pop(reply.sequence).client
+        client = self._without_reply.pop(reply.sequence).client
         began = max(self._sent_at.pop(reply.sequence), self._free_at.get(client, self._here_since))
-        reply.seconds = reply.came - began
-        self._free_at[client] = reply.came
-        self._came[reply.sequence] = reply
+        reply.seconds = reply.received_at - began
+        self._free_at[client] = reply.received_at
+        self._unused[reply.sequence] = reply
         self._order.append(reply.sequence)
 
     # -- state -------------------------------------------------------------------------------------------------------
@@ -281,11 +283,11 @@ class Inbox:
         def saved(reply: ClientReply) -> dict[str, Any]:
             tensors = {name: tensor(getattr(reply, name)) for name in ("vector_d", "outputs_uc")}
             state = vars(reply) | {"clients": list(reply.clients)} | tensors
-            del state["came"]  # a moment of this process
+            del state["received_at"]  # a moment of this process
             return state
 
         return {
-            "came": [saved(reply) for reply in self._came.values()],
+            "came": [saved(reply) for reply in self._unused.values()],
             "order": list(self._order),
             "refusals": dict(self.refusals),
             "losses": dict(self.losses),
@@ -297,12 +299,12 @@ class Inbox:
         for saved in state["came"]:
             tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
             arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
-            self._came[saved["sequence"]] = ClientReply(**saved | arrays)
+            self._unused[saved["sequence"]] = ClientReply(**saved | arrays)
         self._order.extend(state["order"])
         self.refusals.update(state["refusals"])
         self.losses.update(state["losses"])
         self._strikes.update(state["strikes"])
         for work in in_flight:
             self._highest = max(self._highest, work.sequence)
-            if work.sequence not in self._came:
+            if work.sequence not in self._unused:
                 self.send(work)

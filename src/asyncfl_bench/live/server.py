@@ -40,14 +40,14 @@ class LiveTimeline(LateLosses):
         self._inbox, self._file, self._limit, self._clock = inbox, file, limit, Clock()
 
     def add(self, work: Work) -> None:
-        self.works[work.sequence] = work
+        self.in_flight[work.sequence] = work
 
     def is_lost(self, work: Work) -> bool:
         return self._inbox.is_lost(work)
 
     @property
     def next_due(self) -> float:
-        if not self._due and len(self.works) > len(self.now):
+        if not self._due and len(self.in_flight) > len(self.ending):
             limit = math.inf if self._limit is None else self._limit
             if not self._stamp_next_reply(limit):
                 return limit + GRAIN
@@ -60,8 +60,8 @@ class LiveTimeline(LateLosses):
         reply = self._inbox.next_reply(lambda: self._clock.seconds_until(limit))
         if reply is None:
             return False
-        work = self.works[reply.sequence]
-        work.due = self._clock.stamp(reply.came)
+        work = self.in_flight[reply.sequence]
+        work.due = self._clock.stamp(reply.received_at)
         self._file.write(work, reply)
         heapq.heappush(self._due, (work.due, work.sequence))
         return True
@@ -86,11 +86,11 @@ class LiveComputer(UploadSource):
         self._inbox, self._file = inbox, file
 
     def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
-        reply = self._inbox.take(works[0])
+        reply = self._inbox.take(pieces[0])
         if self._file is not None:
-            self._file.write(works[0], reply)
+            self._file.write(pieces[0], reply)
         out_pd[0].copy_(torch.from_numpy(reply.vector_d))
         outputs_uc = None if reply.outputs_uc is None else torch.from_numpy(reply.outputs_uc)
         return lambda: [ComputedUpload(torch.tensor(reply.loss, dtype=torch.float32), None, outputs_uc)]

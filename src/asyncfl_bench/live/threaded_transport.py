@@ -80,7 +80,7 @@ class ThreadedTransport(Transport, ABC):
 
 
 def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> ClientReply:
-    """What clients sent, as the answer to work of that number where it says none."""
+    """Return the reply in the bytes that clients sent. sequence: number of the work, for a reply without one"""
     try:
         facts, arrays = unpack(content)
         number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)

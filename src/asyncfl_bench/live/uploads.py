@@ -111,7 +111,7 @@ class Recorded(Simulated):
 class UploadSource:
     """Hands over uploads that are computed elsewhere. real: what would compute them here, and says what that takes"""
 
-    most_pieces, threads_used, most_steps, ahead, apart = 1, 1, math.inf, 0, False
+    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 1, 1, math.inf, 0, False
 
     def __init__(self, real: SequentialComputer):
         self._real = real
@@ -149,11 +149,11 @@ class StoredUploads(UploadSource):
             raise InputError(f"{self._path}: has an upload twice; it is not of a live run of this model")
 
     def begin(
-        self, works: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
+        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         import torch
 
-        (work,) = works
+        (work,) = pieces
         if (place := self._places.get((work.client, work.cycle))) is None:
             raise BenchError(f"{self._path}: has no upload of client {work.client} for its work number {work.cycle}")
         row = self._rows_r[place]

@@ -22,15 +22,15 @@ def compute_reply(computer: SequentialComputer, identity: str, work: Work, array
 
     from ..clients.versions import Blocks
 
-    answer: dict[str, Any] = {"sequence": work.sequence, "identity": identity}
+    reply: dict[str, Any] = {"sequence": work.sequence, "identity": identity}
     try:
         start: Any = tuple(torch.from_numpy(arrays[name]) if name in arrays else None for name in VECTORS)
         out_pd = torch.empty(1, len(arrays["start"]))
         (upload,) = computer.begin([work], lambda _: start, out_pd, Blocks())()
         outputs = None if upload.outputs_uc is None else upload.outputs_uc.numpy()
-        return pack(answer | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
+        return pack(reply | {"loss": float(upload.loss)}, vector=out_pd[0].numpy(), outputs=outputs)
     except Exception as error:
-        return pack(answer | {"problem": describe_error(error)})
+        return pack(reply | {"problem": describe_error(error)})
 
 
 def end_with_parent() -> None:

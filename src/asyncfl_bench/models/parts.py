@@ -120,7 +120,7 @@ class Cut:
             self._compiled = servers
             a, back = clients.forward(w_d[: self.d_client], x)
             out_d = torch.empty_like(w_d)
-            reply = self.answer(w_d[self.d_client :], a, y, out_d=out_d[self.d_client :])
+            reply = self.reply(w_d[self.d_client :], a, y, out_d=out_d[self.d_client :])
             out_d[: self.d_client] = back(reply.gradient)
             answers.append(out_d)
         check_alike(*reversed(answers))
@@ -136,7 +136,7 @@ class Cut:
         out_d.copy_(torch.autograd.grad(loss, leaf_d)[0])
         return loss.detach()
 
-    def answer(
+    def reply(
         self, s_d: Tensor, a: Tensor, y: Tensor, bias_c: Tensor | None = None, out_d: Tensor | None = None
     ) -> Reply:
         """See ``types.ServerPart``."""

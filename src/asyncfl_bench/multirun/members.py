@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from ..clients.company import Company
+from ..clients.run_group import RunGroup
 from ..clients.stacked import ROWS
 from ..config import Settings
 from ..config.places import allow_local_modules, named_folders, use_folders
@@ -134,7 +134,7 @@ def _stop_with_parent() -> None:
 
 
 def _run_groups(groups: list[list[_Member]], places: Sequence[_Places], runs: int, stop: Stop) -> _Results:
-    """Run one group after another, the runs of each in company."""
+    """Run one group after another, with shared stacks in each."""
     found: _Results = {}
     for group, take_place in zip(groups, places, strict=True):
         _run_together(group, take_place, runs, stop, found)
@@ -142,13 +142,13 @@ def _run_groups(groups: list[list[_Member]], places: Sequence[_Places], runs: in
 
 
 def _run_together(members: list[_Member], take_place: _Places, runs: int, stop: Stop, found: _Results) -> None:
-    """Run members of one company. A member that has not started when a stop is requested is interrupted."""
-    company = Company(ROWS)
+    """Run the members of one group. A member that has not started when a stop is requested is interrupted."""
+    run_group = RunGroup(ROWS)
 
     def run_next() -> None:
         while (place := take_place()) is not None:
             number, one = members[place]
-            found[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, company)
+            found[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, run_group)
 
     threads = [threading.Thread(target=run_next, name=f"afl-run-{place}") for place in range(min(runs, len(members)))]
     for one in threads:
@@ -157,11 +157,11 @@ def _run_together(members: list[_Member], take_place: _Places, runs: int, stop: 
         one.join()
 
 
-def _run_member(settings: Settings, company: Company) -> _MemberResult:
+def _run_member(settings: Settings, run_group: RunGroup) -> _MemberResult:
     """Run one member."""
     settings.root.progress = False  # a multirun has a line for each run
     try:
-        result = execute(settings, alone=False, company=company)
+        result = execute(settings, alone=False, run_group=run_group)
     except BenchError as error:
         line, is_large = f"failed: {error}", isinstance(error, RunTooLarge) or lacks_memory(error)
         return _MemberResult(error.exit_code, line, isinstance(error, RunInUse), is_large)

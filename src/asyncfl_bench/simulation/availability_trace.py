@@ -78,11 +78,11 @@ class AvailabilityTrace(Always):
         self._sessions_n = [Sessions(online_s, offline_s, period) for online_s, offline_s in sessions_n]
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
-        return self._sessions_n[client].at(time) is None
+        return self._sessions_n[client].session_at(time) is None
 
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
         sessions = self._sessions_n[work.client]
-        session = sessions.at(work.start)
+        session = sessions.session_at(work.start)
         assert session is not None, "work was dispatched to a client that has left"
         begin, end = session
         if begin == work.start and begin + duration <= end:
@@ -94,7 +94,7 @@ class AvailabilityTrace(Always):
             done = begin + duration if begin + duration <= end else None
         if done is not None:
             return _wait(work.start, done), True
-        back = sessions.at(end)
+        back = sessions.session_at(end)
         return _wait(work.start, end if back is None else back[0]), False
 
     def _join_sessions(self, rows: list[int], online_r: list[float], offline_r: list[float]) -> tuple[list, list]:
@@ -146,33 +146,33 @@ class Sessions:
         self._online_s, self._offline_s, self._period = online_s, offline_s, period
         self._worked_s = list(accumulate(end - begin for begin, end in zip(online_s, offline_s, strict=True)))
         self.last = offline_s[-1]
-        self._goes_on = period is not None and online_s[0] == 0 and offline_s[-1] == period  # into the next turn
+        self._wraps = period is not None and online_s[0] == 0 and offline_s[-1] == period  # into the next turn
 
-    def at(self, time: float) -> tuple[float, float] | None:
+    def session_at(self, time: float) -> tuple[float, float] | None:
         """(begin, end) of what is left of the session at ``time``, or of the next one; None when there is none any
         more. end > time, infinite for a client that is never offline."""
         session = self._find(time)
         if session is None:
             return None
-        place, turn_start = session
-        end = turn_start + self._offline_s[place]
-        if self._goes_on and place == len(self._online_s) - 1:
+        index, turn_start = session
+        end = turn_start + self._offline_s[index]
+        if self._wraps and index == len(self._online_s) - 1:
             assert self._period is not None
-            end = math.inf if place == 0 else turn_start + self._period + self._offline_s[0]
-        return max(time, turn_start + self._online_s[place]), end
+            end = math.inf if index == 0 else turn_start + self._period + self._offline_s[0]
+        return max(time, turn_start + self._online_s[index]), end
 
     def end_of_work(self, time: float, duration: float) -> float | None:
         """Time at which a client that started at ``time`` has been online for ``duration``; None for never."""
-        current, session = self._find(time), self.at(time)
+        current, session = self._find(time), self.session_at(time)
         if current is None or session is None:
             return None
         begin, end = session
         if begin + duration <= end:
             return begin + duration
-        place, turn_start = current
+        index, turn_start = current
         total = self._worked_s[-1]
         # counted in online time since the turn began
-        done = self._worked_s[place] + duration - (turn_start + self._offline_s[place] - begin)
+        done = self._worked_s[index] + duration - (turn_start + self._offline_s[index] - begin)
         if self._period is None:
             turns, rest = 0.0, done
             if done > total:
@@ -181,17 +181,17 @@ class Sessions:
             turns, rest = divmod(done, total)
             if rest == 0:  # at the very end of a turn, not when the next session begins
                 turns, rest = turns - 1, total
-        place = bisect_left(self._worked_s, rest)
-        return turn_start + turns * (self._period or 0.0) + self._offline_s[place] - (self._worked_s[place] - rest)
+        index = bisect_left(self._worked_s, rest)
+        return turn_start + turns * (self._period or 0.0) + self._offline_s[index] - (self._worked_s[index] - rest)
 
     def _find(self, time: float) -> tuple[int, float] | None:
-        """(place, start of its turn) of the first session that ends after ``time``."""
+        """(index, start of its turn) of the first session that ends after ``time``."""
         turn, phase = (0.0, time) if self._period is None else divmod(time, self._period)
         period = self._period or 0.0
-        place = bisect_right(self._offline_s, phase)
+        index = bisect_right(self._offline_s, phase)
         # far out, the end of a session in virtual time may round to a moment that its phase has not reached
-        if place < len(self._offline_s) and turn * period + self._offline_s[place] <= time:
-            place += 1
-        if place < len(self._offline_s):
-            return place, turn * period
+        if index < len(self._offline_s) and turn * period + self._offline_s[index] <= time:
+            index += 1
+        if index < len(self._offline_s):
+            return index, turn * period
         return None if self._period is None else (0, (turn + 1) * period)

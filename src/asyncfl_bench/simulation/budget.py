@@ -22,7 +22,7 @@ class Counters:
     virtual_time: float = 0.0
     discarded: int = 0  # pieces of work whose upload never reached the server
     uplink_bytes: int = 0  # of uploads that reached the server, and of what clients sent before
-    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of answers
+    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of replies
     messages: int = 0  # of clients that hold a part of the model, before their uploads
     server_steps: int = 0  # changes of the server's part that are no server iteration
     cancelled: int = 0  # pieces of work that were stopped and restarted on a newer model

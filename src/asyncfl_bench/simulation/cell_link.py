@@ -73,15 +73,15 @@ class CellLink(Delay):
     """Multiply-adds over the client's speed, and bits over its rate R = W log2(1 + P g / (W N0)), all in seconds.
 
     Path loss at r km is 128.1 + 37.6 log10(r) dB, so g = 10^(-loss/10); P = 0.2 W, N0 = 3.981e-21 W/Hz. At 1 km 10 MHz
-    carry 8.3 Mbit/s, at 0.1 km 121. With C multiply-adds of the model and c of the layers that clients hold, a task of
+    carry 8.3 Mbit/s, at 0.1 km 121. With C multiply-adds of the model and c of the layers that clients hold, work of
     K mini-batches lasts
 
         all layers    K 2C / f + model / R
         some layers   K + 1 stages: c / f + activations / R;  K - 1 times 2c / f + activations / R;  c / f + layers / R
 
-    since a mini-batch goes forward, its activations are sent, and the gradient that the server answers with goes back.
+    since a mini-batch goes forward, its activations are sent, and the gradient in the server's reply is sent back.
     C and c are those of one sample: the samples of a mini-batch are taken for parallel. What the server computes and
-    sends takes no time. Activations are those of the task's mean mini-batch, for each of its messages, without labels;
+    sends takes no time. Activations are those of the work's mean mini-batch, for each of its messages, without labels;
     bytes count each mini-batch as it is, with its labels.
     With ``cuts`` every client has the times of one of them: that whose 2c / f + activations / R, of a mini-batch, is
     nearest to the median of all clients and cuts (S2FL's sliding split, as the GAS paper runs it). It changes the clock

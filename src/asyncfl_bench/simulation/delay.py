@@ -13,7 +13,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..errors import wrong_answer
+from ..errors import wrong_return
 from ..randomness import Streams
 from ..ranges import CheckedSettings, one_of
 from ..stateful import RunAttributes
@@ -41,7 +41,7 @@ class DelayConfig(CheckedSettings):
 class Delay(RunAttributes, ABC):
     """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
 
-    staged     it gives each stage of a task its own duration; of other laws a stage has an equal part of the task's
+    staged     the law has a duration for each stage of work; other laws divide the duration equally among stages
     samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
     labels_nc  (n, C) of them by label; None where the task has no labels
     """
@@ -68,9 +68,9 @@ class Delay(RunAttributes, ABC):
     def duration(self, work: Work) -> float:
         """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
 
-    def of_stage(self, work: Work) -> float:
-        """Units of time that this stage of a task takes; of a task in one piece its duration."""
+    def stage_duration(self, work: Work) -> float:
+        """Return the units of time of this stage, or of work without stages."""
         duration = self.duration(work)
         if not (isinstance(duration, int | float | np.number) and duration >= 0):
-            raise wrong_answer(self, "duration", duration, f"a number of {self.config.unit}, at least 0")
+            raise wrong_return(self, "duration", duration, f"a number of {self.config.unit}, at least 0")
         return duration if self.staged else duration / work.stages

@@ -1,4 +1,4 @@
-"""Pieces of work as the engine has them: dispatched, computed by an executor, and received by the server."""
+"""Work at its dispatch, and the uploads and messages at its end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..errors import wrong_answer
+from ..errors import wrong_return
 from ..stateful import Stateful
 from ..types import Delivery, Message, Reply, Upload, Work, Workload
 from .budget import Counters
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
 
 class Dispatches(Stateful):
-    """
+    """Creates work and numbers its dispatches.
+
     samples_n       training samples each client holds
     delay, availability  already started
     tick_rounding   of durations to whole ticks, `down` or `up`; None: the clock has none
-    made            so far; each stage of a task has its own number
+    made            number of dispatches so far; each stage of work counts
     """
 
     state_names = ("made", "_count_n")
@@ -39,8 +40,8 @@ class Dispatches(Stateful):
         self.made = 0
         self._count_n = [0] * len(samples_n)
 
-    def without_time(self, client: int, counters: Counters) -> Work:
-        """A piece of work that takes no time."""
+    def create_instant_work(self, client: int, counters: Counters) -> Work:
+        """Create work that takes no time."""
         count = self._count_n[client]
         self._count_n[client] += 1
         self._rule.dispatched(client)
@@ -48,7 +49,7 @@ class Dispatches(Stateful):
         if k is None:
             k = self._workload.k
         elif not (isinstance(k, int | np.integer) and k >= 1):
-            raise wrong_answer(self._rule, "work_for", k, "a whole number >= 1, or None")
+            raise wrong_return(self._rule, "work_for", k, "a whole number >= 1, or None")
         own = self._rule.resumes_from(client)
         held = self._samples_n[client]
         steps = self._workload.steps(held, k)
@@ -66,21 +67,21 @@ class Dispatches(Stateful):
             stages=steps + 1 if self._rule.needs.cuts else 1,
         )
 
-    def work(self, client: int, counters: Counters, free_at: float) -> Work:
-        """A piece of work that the client begins when it is free, which is not before now."""
-        work = self.without_time(client, counters)
+    def create_work(self, client: int, counters: Counters, free_at: float) -> Work:
+        """Create work that the client begins at ``free_at``, now or later."""
+        work = self.create_instant_work(client, counters)
         begun = work if free_at == work.start else replace(work, start=free_at)
         duration, arrives = 0.0, False
         if begun is work or not self._availability.has_left(client, counters.iteration, free_at):
-            duration, arrives = self._availability.outcome(begun, self._delay.of_stage(work))
+            duration, arrives = self._availability.outcome(begun, self._delay.stage_duration(work))
         work.lost = not arrives
         work.due = free_at + (duration if self._whole is None else max(1, self._whole(duration)))
         return work
 
-    def next_stage(self, work: Work, now: float) -> Work:
-        """Of a task. Whether work is lost was decided when the task was dispatched."""
+    def create_next_stage(self, work: Work, now: float) -> Work:
+        """Create the next stage of work. The dispatch decided whether the work is lost."""
         work = replace(work, stage=work.stage + 1, sequence=self._next_number())
-        work.due = now + self._delay.of_stage(work)
+        work.due = now + self._delay.stage_duration(work)
         return work
 
     def _next_number(self) -> int:
@@ -89,28 +90,28 @@ class Dispatches(Stateful):
 
 
 def build_upload(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Upload:
-    """At the end of a task. samples: that the client holds; counters: as they are when it arrives."""
+    """Build the upload at the end of work. samples: of the client; counters: at the arrival"""
     assert delivery.vector_d is not None
     return Upload(
-        **_facts(work, samples, counters),
+        **_shared_attributes(work, samples, counters),
         vector_d=delivery.vector_d,
         local_steps=work.local_steps,
         loss=delivery.loss,
         base_d=delivery.base_d,
         outputs_uc=delivery.outputs_uc,
-        along_d=delivery.along_d,
+        second_d=delivery.second_d,
     )
 
 
 def build_message(work: Work, delivery: Delivery, samples: int, counters: Counters) -> Message:
-    """At the end of a stage that is not the task's last."""
+    """Build the message at the end of a stage that is not the last; arguments as of ``build_upload``."""
     assert delivery.activations is not None and delivery.labels is not None
-    facts = _facts(work, samples, counters)
+    facts = _shared_attributes(work, samples, counters)
     return Message(**facts, stage=work.stage, activations=delivery.activations, labels=delivery.labels)
 
 
-def _facts(work: Work, samples: int, counters: Counters) -> dict[str, Any]:
-    """Of both."""
+def _shared_attributes(work: Work, samples: int, counters: Counters) -> dict[str, Any]:
+    """Return the attributes that uploads and messages share."""
     return {
         "client": work.client,
         "base_iteration": work.iteration,
@@ -122,8 +123,8 @@ def _facts(work: Work, samples: int, counters: Counters) -> dict[str, Any]:
 
 
 class Executor(Protocol):
-    """Computes work. The engine passes on every dispatch whose upload will arrive. Later it asks once for the result,
-    or discards the work if its client left in the meantime."""
+    """Computes work. The engine dispatches each piece of work whose upload will arrive, and later delivers it once, or
+    discards it if its client has left."""
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None: ...
 
@@ -133,9 +134,9 @@ class Executor(Protocol):
 
 
 class StagedExecutor(Executor, Protocol):
-    """Computes tasks of several stages. ``dispatch`` and ``start_next_stage`` begin one. ``deliver`` gives the
-    content of its message, or at the end of the last stage the upload."""
+    """Computes work of several stages. ``dispatch`` and ``start_next_stage`` begin a stage. ``deliver`` returns the
+    content of its message, or the upload at the end of the last stage."""
 
     def start_next_stage(self, work: Work, reply: Reply) -> None:
-        """Begin the next stage of a task, with the reply to its last message."""
+        """Begin the next stage of work with the reply to its last message."""
         ...

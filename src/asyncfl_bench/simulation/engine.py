@@ -11,7 +11,7 @@ import math
 from dataclasses import asdict
 from typing import cast
 
-from ..errors import BenchError, wrong_answer
+from ..errors import BenchError, wrong_return
 from ..randomness import Streams
 from ..stateful import Stateful
 from ..types import ClientTable, Delivery, Footprint, Recorder, Reply, Work, Workload
@@ -83,7 +83,7 @@ class Simulation(Stateful):
         schedule.start(clients.n, concurrency, streams.schedule)
         self._slots = Slots(schedule, concurrency)
         rounding = tick_rounding if clock == "ticks" else None
-        self._given = Dispatches(rule, workload, self._samples_n, delay, availability, rounding)
+        self._dispatches = Dispatches(rule, workload, self._samples_n, delay, availability, rounding)
         rule.start(model_d, clients, upload_kind)
         if isinstance(rule, Recorder):
             self.counters.uplink_bytes = rule.bytes_before
@@ -105,20 +105,20 @@ class Simulation(Stateful):
         timeline, alone, begins = self._timeline, False, not self._started
         if begins:
             self._begin_first_round()
-        elif not timeline.now:
+        elif not timeline.ending:
             alone = timeline.next_due == math.inf
             if alone and timeline.waiting:
                 name, clients = type(self.rule).__name__, ", ".join(map(str, timeline.waiting))
-                raise BenchError(f"{name} never answers clients {clients}, and no other client is in flight")
+                raise BenchError(f"{name} never replies to clients {clients}, and no other client is in flight")
             if alone and not self._rule_steps_alone():
                 return "no_clients"
             if self._budget_ends_before(self.next_time):
                 return "virtual_time"
             self._pop_due()
         iteration = self.counters.iteration
-        if timeline.now:
-            self._finish(work := timeline.now[0])
-            if timeline.now:
+        if timeline.ending:
+            self._finish(work := timeline.ending[0])
+            if timeline.ending:
                 # after its last arrival a tick is over in any case
                 ended_by = None if self._is_whole(work) else self.exhausted_budget()
                 if ended_by is not None:
@@ -132,22 +132,22 @@ class Simulation(Stateful):
 
     def finish_reason(self) -> str | None:
         """Reason why a restored run has nothing left to do; None if it resumes."""
-        return None if self._timeline.now else self.exhausted_budget()
+        return None if self._timeline.ending else self.exhausted_budget()
 
     @property
     def in_flight(self) -> dict[int, Work]:
         """Work in flight by sequence number, in order of dispatch."""
-        return self._timeline.works
+        return self._timeline.in_flight
 
     @property
     def dispatches(self) -> int:
-        """So far, stages of a task by themselves."""
-        return self._given.made
+        """Number of dispatches so far; each stage of work counts."""
+        return self._dispatches.made
 
     @property
     def next_time(self) -> float:
         """Virtual time of the next arrival or tick; infinite when nothing is to come."""
-        if self._timeline.now or not self._started:
+        if self._timeline.ending or not self._started:
             return self.counters.virtual_time
         # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
         if self.clock == "ticks" and self._steps_on_ticks:
@@ -179,17 +179,17 @@ class Simulation(Stateful):
 
     def _pop_due(self) -> None:
         """The next work to end (time clock), or all that ends by now (tick clock), in order of time and dispatch."""
-        self._timeline.reach(self.counters.virtual_time, together=self.clock == "ticks")
+        self._timeline.reach(self.counters.virtual_time, whole_tick=self.clock == "ticks")
         if self.clock == "time":
             return
         # the tick's own step goes with its last arrival, so the trace shows it on that row
-        self._ends_tick = next((work.sequence for work in reversed(self._timeline.now) if self._arrives(work)), None)
+        self._ends_tick = next((work.sequence for work in reversed(self._timeline.ending) if self._arrives(work)), None)
 
     def _begin_first_round(self) -> None:
         """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
         self._started = True
         for client in range(self.clients.n if self.rule.needs.first_round else 0):
-            work = self._given.without_time(client, self.counters)
+            work = self._dispatches.create_instant_work(client, self.counters)
             self._timeline.add_now(work)
             self._dispatch(work)
         if self.clock == "ticks":
@@ -210,7 +210,7 @@ class Simulation(Stateful):
         if delivery is None and not work.lost:
             self.executor.discard(work)
         # nothing has changed yet: the executor may raise
-        if delivery is not None and not work.ends_task:
+        if delivery is not None and not work.is_last_stage:
             self._receive_message(work, delivery)
             return
         self._timeline.end_first()
@@ -235,7 +235,7 @@ class Simulation(Stateful):
         """Give an upload to the rule, then ask for the rule's own step at the ``ends`` that come with it."""
         counters, time = self.counters, self.counters.virtual_time
         upload = build_upload(work, delivery, self._samples_n[work.client], counters)
-        changed = self._check_answer("receive", self.rule.receive(upload))
+        changed = self._check_changed("receive", self.rule.receive(upload))
         for observer in self.observers:
             observer.received(upload, changed)
         counters.uploads += 1
@@ -257,28 +257,28 @@ class Simulation(Stateful):
     # -- the end of a stage ----------------------------------------------------------------------------------------
 
     def _receive_message(self, work: Work, delivery: Delivery) -> None:
-        """Give a message to the rule; each client that the rule answers starts its next stage."""
+        """Give a message to the rule; each client with a reply starts its next stage."""
         counters, time = self.counters, self.counters.virtual_time
         message = build_message(work, delivery, self._samples_n[work.client], counters)
         # may raise Stopped: the rule then gets the same message again
-        stepped = self._check_answer("receive_message", self.rule.receive_message(message))
+        stepped = self._check_changed("receive_message", self.rule.receive_message(message))
         self._timeline.end_first()
         self._timeline.waiting[work.client] = work
         counters.messages += 1
         counters.server_steps += stepped
         counters.uplink_bytes += message.bytes
         for observer in self.observers:
-            observer.heard(message, stepped, time)
+            observer.message_received(message, stepped, time)
         for client, reply in self.rule.replies():
             work = self._timeline.waiting.pop(client)
             counters.downlink_bytes += reply.bytes
             for observer in self.observers:
-                observer.answered(client, reply, counters.virtual_time)
+                observer.replied(client, reply, counters.virtual_time)
             self._start_next_stage(work, reply)
 
     def _start_next_stage(self, work: Work, reply: Reply) -> None:
-        """Start the next stage of a task with the server's reply."""
-        work = self._given.next_stage(work, self.counters.virtual_time)
+        """Start the next stage of work with the server's reply."""
+        work = self._dispatches.create_next_stage(work, self.counters.virtual_time)
         self._timeline.add(work)
         cast(StagedExecutor, self.executor).start_next_stage(work, reply)
 
@@ -294,24 +294,24 @@ class Simulation(Stateful):
         """Ask the rule for its step at the end of a tick, of a round, or of both. Return True if the model changed."""
         changed = False
         if TICK in ends:
-            changed = self._check_answer("tick", self.rule.tick())
+            changed = self._check_changed("tick", self.rule.tick())
             for observer in self.observers:
                 observer.ticked(changed)
         if ROUND in ends:
-            answer = self._check_answer("round", self.rule.round())
+            stepped = self._check_changed("round", self.rule.round())
             for observer in self.observers:
-                observer.round_ended(answer)
-            changed = changed or answer
+                observer.round_ended(stepped)
+            changed = changed or stepped
         return changed
 
-    def _check_answer(self, method: str, answer: bool) -> bool:
-        """Return the rule's answer, and add the server's computing time. BenchError unless it is True or False."""
-        if answer is not True and answer is not False:
-            raise wrong_answer(self.rule, method, answer, "True if it changed the model, else False")
+    def _check_changed(self, method: str, changed: bool) -> bool:
+        """Return ``changed`` and add the server's computing time. Raises BenchError unless it is True or False."""
+        if changed is not True and changed is not False:
+            raise wrong_return(self.rule, method, changed, "True if it changed the model, else False")
         if took := self._server_rate * self.rule.server_samples:  # until then the server uses no other upload
             self.counters.virtual_time += took
             self._uploads_at_this_time = 0
-        return answer
+        return changed
 
     def _count_iteration(self) -> None:
         self.counters.iteration += 1
@@ -359,7 +359,7 @@ class Simulation(Stateful):
         """Hand the client the model, and work that it begins at once or when it has done what it was given before."""
         now = self.counters.virtual_time
         free_at = max(now, self._timeline.free_at(client, now)) if self._slots.queues else now
-        work = self._given.work(client, self.counters, free_at)
+        work = self._dispatches.create_work(client, self.counters, free_at)
         self._timeline.add(work)
         self._dispatch(work)
 
@@ -376,7 +376,7 @@ class Simulation(Stateful):
 
     def parts(self) -> dict[str, Stateful]:
         """The rule's and the executor's states are saved beside this one."""
-        return {"timeline": self._timeline, "dispatches": self._given, "slots": self._slots}
+        return {"timeline": self._timeline, "dispatches": self._dispatches, "slots": self._slots}
 
     def state_dict(self) -> dict:
         return super().state_dict() | {"counters": asdict(self.counters)}

@@ -42,12 +42,12 @@ class Observer(Stateful):
         which is a dispatch. Who does not tell the two apart hears of it as of a discard."""
         self.discarded(work)
 
-    def heard(self, message: Message, stepped: bool, time: float) -> None:
-        """The rule has just used a message of a client that holds a part of the model; ``stepped`` says whether it
-        moved the server's part. Answers are in flight after this."""
+    def message_received(self, message: Message, stepped: bool, time: float) -> None:
+        """The rule used a message of a client that holds a part of the model. ``stepped`` is True if the server's part
+        of the model changed. Replies follow."""
 
-    def answered(self, client: int, reply: Reply, time: float) -> None:
-        """The rule answers the client's last message at ``time``, and the client continues."""
+    def replied(self, client: int, reply: Reply, time: float) -> None:
+        """The rule replied to the client's last message at ``time``, and the client continues."""
 
     def received(self, upload: Upload, changed: bool) -> None:
         """The rule has just used an upload; ``changed`` says whether it moved the model."""

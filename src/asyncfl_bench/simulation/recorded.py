@@ -165,9 +165,9 @@ class LateLosses(Timeline, ABC):
     def is_lost(self, work: Work) -> bool:
         """Whether the upload of work that ends now never arrives."""
 
-    def reach(self, time: float, *, together: bool) -> None:
-        super().reach(time, together=together)
-        for work in self.now:
+    def reach(self, time: float, *, whole_tick: bool) -> None:
+        super().reach(time, whole_tick=whole_tick)
+        for work in self.ending:
             if not work.lost and self.is_lost(work):
                 self._discard(work)
                 work.lost = True
@@ -190,9 +190,9 @@ class RecordedTimeline(LateLosses):
     def is_lost(self, work: Work) -> bool:
         return not self._availability.record.ends[work.client, work.cycle][1]
 
-    def reach(self, time: float, *, together: bool) -> None:
+    def reach(self, time: float, *, whole_tick: bool) -> None:
         self._now = time
-        super().reach(time, together=together)
+        super().reach(time, whole_tick=whole_tick)
 
     @property
     def _now(self) -> float:

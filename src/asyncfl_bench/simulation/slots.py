@@ -64,18 +64,18 @@ class Slots(Stateful):
             self.schedule.report(client)
         self._resting.clear()
 
-    def should_fill(self, somebody_works: bool) -> bool:
+    def should_fill(self, any_in_flight: bool) -> bool:
         """Return True if free slots should be filled now."""
         changed, self._changed = self._changed, False
         # with no client in flight there is no update and no end of a round to wait for
-        return not somebody_works or self._when == "immediate" or (self._when == "after_update" and changed)
+        return not any_in_flight or self._when == "immediate" or (self._when == "after_update" and changed)
 
-    def next_client(self, somebody_works: bool) -> int | None:
+    def next_client(self, any_in_flight: bool) -> int | None:
         """For a free slot; None where there is no slot, or no client for it."""
         if not self.free:
             return None
         client = self.schedule.next()
-        if client is None and self._resting and not somebody_works:
+        if client is None and self._resting and not any_in_flight:
             self._wake()  # there is no update to wait for
             client = self.schedule.next()
         return client

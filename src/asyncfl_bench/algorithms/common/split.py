@@ -56,8 +56,8 @@ class SplitRoundConfig(SplitConfig, RoundConfig):
 
 
 class SplitRule(ServerRule):
-    """A rule whose clients hold the first layers of the model only. A task is K + 1 stages: after each mini-batch a
-    client sends a message and waits for a reply; uploads are of the parameters of its layers.
+    """A rule whose clients hold the first layers of the model only. Their work has K + 1 stages: after each
+    mini-batch a client sends a message and waits for a reply. Uploads are of the parameters of its layers.
 
     part      the layers that the server holds; set by ``equip``
     stop      not empty as soon as the run is to stop; set where the run is built

@@ -24,7 +24,7 @@ class TrialPart:
         out_d.copy_(a.mean())
         return s_d[0] * a.mean()
 
-    def answer(self, s_d, a, y, bias_c=None, out_d=None):
+    def reply(self, s_d, a, y, bias_c=None, out_d=None):
         if out_d is not None:
             self.gradient(s_d, a, y, out_d)
         return Reply((s_d / len(a)).expand(a.shape).clone(), s_d[0] * a.mean())
@@ -80,7 +80,7 @@ def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list
             rule.replies()
     for number, (client, vector) in enumerate(uploads, start=1):
         vector_d = torch.tensor(vector, dtype=model_d.dtype)
-        upload = Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d, along_d=first_d)
+        upload = Upload(client, vector_d, 0, iteration, samples=1, local_steps=1, base_d=first_d, second_d=first_d)
         iteration += rule.receive(upload)
         if number == len(uploads):
             rule.round()

@@ -18,7 +18,7 @@ app = ClientApp()
 @app.query()
 @app.train()
 def pass_on(message: Message, context: Context) -> Message:
-    """Have the worker answer; a reply without a number is the answer to the message's work."""
+    """Return the worker's reply. A reply without a number is to the work in the message."""
     try:
         with _connect(str(context.node_config.get("worker", "of node.py"))) as pipe:
             pipe.send_bytes(as_bytes(message.content))

@@ -119,7 +119,7 @@ def _read_clients(text: str) -> list[int]:
 
 
 def serve(build: Build, clients: list[int], path: Path) -> None:
-    """Answer messages without end, one at a time."""
+    """Reply to messages without end, one at a time."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the node ends it
     threading.Thread(target=end_with_parent, daemon=True).start()
@@ -128,7 +128,7 @@ def serve(build: Build, clients: list[int], path: Path) -> None:
     with Listener(str(path), "AF_UNIX") as listener:
         while True:
             with suppress(EOFError, OSError), listener.accept() as pipe:  # the ClientApp was killed
-                pipe.send_bytes(worker.answer(pipe.recv_bytes()))
+                pipe.send_bytes(worker.reply_to(pipe.recv_bytes()))
 
 
 class Worker:
@@ -139,7 +139,7 @@ class Worker:
         self._run: dict[str, Any] = {}
         self._computer: SequentialComputer | None = None
 
-    def answer(self, content: bytes) -> bytes:
+    def reply_to(self, content: bytes) -> bytes:
         facts, arrays = unpack(content)
         work, within = facts.pop("work", None), facts.pop("within")
         try:

@@ -46,7 +46,7 @@ class MessageGrid(Protocol):
         ...
 
     def pull(self, message: str) -> NodeReply | None:
-        """The answer to a message, once; None if there is none yet."""
+        """The reply to a message, once; None if there is none yet."""
         ...
 
 
@@ -123,7 +123,7 @@ class FlowerTransport(ThreadedTransport):
             self.changed.notify_all()
 
     def forget(self, work: Work) -> None:
-        """Drop the work: the node still computes it, but its answer is not fetched."""
+        """Drop the work: the node still computes it, but its reply is not fetched."""
         client = self.clients[work.client]
         with self.changed:
             if client.in_hand is not None and client.in_hand.sequence == work.sequence:
@@ -199,17 +199,18 @@ class FlowerTransport(ThreadedTransport):
             self.lose_work(client, before.problem or "its node is gone")
         self.changed.notify_all()
 
-    def take(self, client: _Client, work: Work, answer: NodeReply) -> None:
-        """Pass on the answer to work, unless the work was given up meanwhile."""
+    def take(self, client: _Client, work: Work, reply: NodeReply) -> None:
+        """Pass on the reply to work, unless the work was given up meanwhile."""
         with self.changed:
             if client.in_hand is not work:
                 return
-            problem = answer.problem
+            problem = reply.problem
             if not problem:
                 assert client.node is not None
-                reply = read_reply(answer.content, [one.number for one in client.node.clients], work.sequence)
-                self.replies.put(reply)
-                problem = "" if reply.sequence == work.sequence else f"answered as number {reply.sequence}"
+                numbers = [one.number for one in client.node.clients]
+                client_reply = read_reply(reply.content, numbers, work.sequence)
+                self.replies.put(client_reply)
+                problem = "" if client_reply.sequence == work.sequence else f"replied as number {client_reply.sequence}"
             if problem:
                 self.lose_work(client, problem)
             client.in_hand = None
@@ -265,12 +266,12 @@ class _Node:
     def _say_hello(self) -> None:
         """Ask who is on the node. Raises ValueError for a node that cannot be used."""
         transport = self._transport
-        answer = self._ask("query", pack(transport.run), lambda: self.listed)
-        if answer is None:
+        reply = self._ask("query", pack(transport.run), lambda: self.listed)
+        if reply is None:
             return
-        if answer.problem:
-            raise ValueError(answer.problem)
-        facts, _ = unpack(answer.content)
+        if reply.problem:
+            raise ValueError(reply.problem)
+        facts, _ = unpack(reply.content)
         numbers, known = facts.get("clients"), {str(client.number): client for client in transport.clients}
         if "problem" in facts or not isinstance(numbers, list) or not known.keys() >= {*map(str, numbers)}:
             raise ValueError(str(facts.get("problem", f"has clients {numbers}, not numbers below {len(known)}")))
@@ -287,21 +288,21 @@ class _Node:
 
     def _exchange(self, client: _Client, work: Work, vectors: WorkVectors) -> None:
         content = pack(self._transport.run | {"work": asdict(work)}, **dict(zip(VECTORS, vectors, strict=True)))
-        answer = self._ask("train", content, lambda: client.in_hand is work)
-        if answer is not None:
-            self._transport.take(client, work, answer)
+        reply = self._ask("train", content, lambda: client.in_hand is work)
+        if reply is not None:
+            self._transport.take(client, work, reply)
 
     def _ask(self, kind: str, content: bytes, is_wanted: Callable[[], bool]) -> NodeReply | None:
-        """Send a message and wait for the answer, as long as it is wanted."""
+        """Send a message and wait for the reply, as long as it is wanted."""
         grid = self._transport.grid
         message = grid.push(self.number, kind, content)
         while is_wanted() and not self._transport.closed:
-            if (answer := grid.pull(message)) is None:
+            if (reply := grid.pull(message)) is None:
                 time.sleep(POLL)
-            elif answer.gone:
-                raise _Gone(f"its node is gone ({foreign_text(answer.problem)})")
-            elif len(answer.content) > (largest := self._transport.largest):
+            elif reply.gone:
+                raise _Gone(f"its node is gone ({foreign_text(reply.problem)})")
+            elif len(reply.content) > (largest := self._transport.largest):
                 return NodeReply(problem=f"a reply of more than {largest} bytes")
             else:
-                return answer
+                return reply
         return None

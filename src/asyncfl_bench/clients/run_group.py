@@ -28,8 +28,8 @@ class _Request:
     error: BaseException | None = None
 
 
-class Company:
-    """Runs that compute together. Runs whose work is computed in other ways run beside them.
+class RunGroup:
+    """Runs that compute their work together. Runs whose work is not computed in stacks run beside them.
 
     full         pieces of work with equal keys that are computed without waiting for further runs
     most         largest number of runs at one time
@@ -46,7 +46,7 @@ class Company:
         self.waves = self.rows = 0
 
     @contextmanager
-    def joined(self, executor: object) -> Iterator[None]:
+    def joining(self, executor: object) -> Iterator[None]:
         """Let a run compute with the others inside the block, if its work is computed in stacks."""
         computer = executor.computer if isinstance(executor, WorkQueue) else None
         if not isinstance(computer, StackComputer):
@@ -112,10 +112,10 @@ class Company:
 
 
 class _Shared(Stacks):
-    """The stacks of a member: those of its company."""
+    """The stacks of a group, for one of its runs."""
 
-    def __init__(self, company: Company):
-        self._company = company
+    def __init__(self, group: RunGroup):
+        self._group = group
 
     def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
-        self._company.compute(computer, rows)
+        self._group.compute(computer, rows)

@@ -11,7 +11,7 @@ from members_process import MEMBERS as EIGHT
 from members_process import WORDS
 from resuming import built
 
-from asyncfl_bench.clients.company import Company
+from asyncfl_bench.clients.run_group import RunGroup
 from asyncfl_bench.clients.stacked import ROWS
 
 BATCHED = ["executor=batched"]  # rows begin at a multiple of 64 bytes: where they do not, a CPU sums in another order
@@ -30,14 +30,14 @@ def run_alone(words):
 
 
 def run_together(members, spoil=None):
-    """The model of each run, or its error, and the company."""
-    company, found = Company(ROWS), {}
+    """The model of each run, or its error, and the group."""
+    group, found = RunGroup(ROWS), {}
     every = [built(words_of(words))[0] for words in members]
     if spoil is not None:
         spoil(every)
 
     def run(number, parts):
-        with company.joined(parts.executor):
+        with group.joining(parts.executor):
             try:
                 parts.simulation.run()
                 found[number] = parts.model_d.clone()
@@ -49,7 +49,7 @@ def run_together(members, spoil=None):
         one.start()
     for one in threads:
         one.join(60)
-    return [found[number] for number in range(len(members))], company
+    return [found[number] for number in range(len(members))], group
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def graphs(monkeypatch):
 def test_every_run_has_the_bits_that_it_has_alone(graphs):
     alone = [run_alone(words) for words in MEMBERS]
     captured = len(graphs.captured)
-    together, company = run_together(MEMBERS)
+    together, group = run_together(MEMBERS)
     assert all(map(torch.equal, together, alone))
     assert len(graphs.captured) - captured == 2  # one of gradients, one of differences
-    assert company.rows / company.waves > 6
+    assert group.rows / group.waves > 6
 
 
 def test_a_run_that_fails_leaves_the_bits_of_the_others(graphs):
@@ -94,12 +94,12 @@ def test_an_update_of_w1_takes_at_most_ten_operators_in_company_of_eight(graphs)
 
     def count_operators(runs):
         """Operators of an update, views included; a replay is one."""
-        company, replays = Company(ROWS), graphs.replays
+        group, replays = RunGroup(ROWS), graphs.replays
         members = [built([*words, f"seed={seed}"])[0] for seed in range(runs)]
 
         def count(parts):
             parts.simulation.observers.clear()
-            with company.joined(parts.executor), Launches(graphs) as launches:
+            with group.joining(parts.executor), Launches(graphs) as launches:
                 parts.simulation.run()
             return launches.dispatched
 
@@ -120,9 +120,9 @@ def test_every_rule_has_the_bits_that_it_has_alone(graphs):
         for seed, rule in enumerate(rules)
     ]
     alone = [run_alone(words) for words in members]
-    together, company = run_together(members)
+    together, group = run_together(members)
     assert (
         len(rules) == 33
         and [rule for rule, one, other in zip(rules, together, alone, strict=True) if not torch.equal(one, other)] == []
     )
-    assert company.most > 16
+    assert group.most > 16
