@@ -452,7 +452,7 @@ def test_profiles_are_drawn_side_by_side_and_never_averaged(paper_page):
     picture = picture_beside([page, replace(page, profile="fair", points=half)], "both")
     printed, searched = picture.figure.axes
     assert [axes.get_title() for axes in (printed, searched)] == [
-        f"{steps} steps: the best is undecided" for steps in ("Printed", "Searched")
+        f"Equal server iterations, {steps} steps:\nthe best is undecided" for steps in ("printed", "searched")
     ]
     assert "(2 seeds)" in printed.get_xlabel() and not picture.figure.legends
     for axes, share in ((printed, 1), (searched, 0.5)):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _APART = 0.065  # share of the y axis: least distance of two names at the ends of lines
-_STEPS = {"fair": "Searched steps", "published": "Printed steps", "released": "Steps of the authors' code"}
+_STEPS = {"fair": "searched steps", "published": "printed steps", "released": "steps of the authors' code"}
 
 
 def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given: argparse.Namespace) -> int:
@@ -65,7 +65,7 @@ def picture_beside(pages: Sequence[Page], name: str) -> Picture:
         raise BenchError(f"{pages[0].spec.sweep}: no evaluation of these runs has {metric}")
     for axes, panel in zip(figure.axes, panels, strict=True):
         _name_ends(axes, panel.lines)
-    titles = "; ".join(f"{panel.title} ({panel.x_label})" for panel in panels)
+    titles = "; ".join(f"{' '.join(panel.title.split())} ({panel.x_label})" for panel in panels)
     return Picture(name, figure, f"{label}, {cell}, mean over seeds with its 95 % interval: {titles}")
 
 
@@ -96,8 +96,9 @@ def _panel_of_page(page: Page, metric: str, cell: str) -> Panel:
             line.low, line.high = np.maximum(low, 0), np.minimum(high, panel.top or np.inf)
     found = best_methods(page.pairs)
     best = found[(found["cell"] == cell) & (found["verdict"] == "best")]["best"]
-    steps = _STEPS.get(page.profile, page.profile)
-    panel.title = f"{steps}: {best.iloc[0]} is best" if len(best) else f"{steps}: the best is undecided"
+    axis_label = page.axis_label(axis)
+    winner = f"{best.iloc[0]} is best" if len(best) else "the best is undecided"
+    panel.title = f"Equal {axis_label}, {_STEPS.get(page.profile, page.profile)}:\n{winner}"
     few, most = seeds.min(), seeds.max()
-    panel.x_label = f"{page.axis_label(axis)} ({few if few == most else f'{few} to {most}'} seeds)"
+    panel.x_label = f"{axis_label} ({few if few == most else f'{few} to {most}'} seeds)"
     return panel
