@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from tiers import slow
 
-from asyncfl_bench.data import vision
+from asyncfl_bench.data import sources
 from asyncfl_bench.data.base import Data, DataError, MissingData, channels_first
 from asyncfl_bench.data.datasets import (
     KNOWN,
@@ -207,10 +207,10 @@ def assert_without_valid(data, made):
 def test_cinic10_is_unpacked_from_its_archive_once(tmp_path, monkeypatch):
     made, directory = original_cinic10(tmp_path / "made"), tmp_path / "data"
     packed = Path(shutil.make_archive(str(directory / "CINIC-10"), "gztar", tmp_path / "made"))
-    monkeypatch.setattr(vision, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
+    monkeypatch.setattr(sources, "CINIC10", "https://localhost:9/CINIC-10.tar.gz")  # nobody answers there
     with pytest.raises(DataError, match=r"CINIC10 is missing and its download failed.*cinic10\.npz"):
         load_images(directory, "cinic10", download=True)  # another content than the published archive's
-    monkeypatch.setattr(vision, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
+    monkeypatch.setattr(sources, "CINIC10_MD5", hashlib.md5(packed.read_bytes()).hexdigest())  # so it is taken
     (directory / ".CINIC-10.part" / "train" / "cat").mkdir(parents=True)  # left by a process that was killed
     (directory / ".CINIC-10.part" / "train" / "cat" / "broken.png").touch()
     assert_without_valid(load_images(directory, "cinic10", download=True), made)

@@ -1,4 +1,4 @@
-"""What every data set gives: plain arrays and the facts needed to use them.
+"""Data sets as plain arrays with facts about them.
 
 Legend: N samples, C channels, H height, W width, F features, L tokens, n clients.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from ..errors import ConfigError, InputError
 from ..ranges import CheckedSettings
 
-# ends what is said about data that cannot be had
+# end of messages about data that are missing
 DATA_DIRECTORY = (
     "The data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
     "`dataset=digits` runs offline."
@@ -25,31 +25,31 @@ DATA_DIRECTORY = (
 
 
 class DataError(InputError):
-    """A data set that is missing, broken or not what its config says."""
+    """A data set is missing, broken or does not fit its config."""
 
 
 class MissingData(DataError):
-    """A data set that is not there; its ``download`` may bring it."""
+    """A data set is missing, and a download may help."""
 
 
 def describe_unreadable_text(error: OSError | ValueError) -> str:
-    """Return what is wrong with a file of texts that cannot be read, and what it must be."""
+    """Describe why a file of texts cannot be read, and what it must be."""
     found = error.strerror if isinstance(error, OSError) else error
     return f"not a readable text ({found}); must be a file in UTF-8 with a json object on each line"
 
 
 class PrivateConfig(CheckedSettings):
-    """Settings of data whose clients have their samples alone, so that nothing may pool them."""
+    """Settings of data that each client keeps private, so that they must not be pooled."""
 
     def content_digest(self) -> str | None:
-        """Return a digest of the files of the setting ``folder``, which decides the identity; None without them."""
+        """Return a digest of the files in ``folder``, as part of the identity; None without files."""
         return None
 
 
 class DataSet:
-    """Base of all data sets. ``load(data_dir, streams, n_clients)`` gives a ``Data``; nothing is read before that.
+    """Base of all data sets. ``load(data_dir, streams, n_clients)`` reads and returns ``Data``.
 
-    loads_once  a second ``load`` in a process costs nothing, so that a run looks at its data before torch is imported
+    loads_once  a second ``load`` in a process is free, so that a run checks its data before torch is imported
     """
 
     loads_once = False
@@ -59,23 +59,23 @@ class DataSet:
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:
-        """Return the number of clients that the samples of these settings come with; None if they come without."""
+        """Return the number of natural clients of these settings; None without natural clients."""
         return None
 
     def file(self, data_dir: Path) -> Path | None:
-        """Return the file in the data directory with the samples; it is made or downloaded if need be.
+        """Return the file with the samples in the data directory, made or downloaded if needed.
 
-        None: there is none, or its content identifies the run. Raises MissingData if it is missing.
+        None without such a file, or if its content is part of the identity. Raises MissingData.
         """
         return None
 
     def outline(self) -> Outline | None:
-        """Return what is known of the data without reading them; None if only they tell."""
+        """Return facts that are known without reading the data; None if there are none."""
         return None
 
 
 class Outline(NamedTuple):
-    """Facts about a named data set: the shape of a sample, as of ``Data``, classes and training samples."""
+    """Facts about a named data set: shape of a sample, classes and training samples."""
 
     shape: tuple[int, ...]
     classes: int
@@ -83,7 +83,7 @@ class Outline(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """How uint8 pixels become floats: (pixel / 255 - mean) / std, one number per channel."""
+    """Conversion of uint8 pixels to floats: (pixel / 255 - mean) / std, by channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -96,14 +96,14 @@ class Data:
     x_train, x_test  (N, C, H, W) uint8 images, (N, C, H, W) or (N, F) float32, or (N, L) uint8 or int32 token ids
     y_train, y_test  (N,) int64 labels, 0 .. classes - 1
     classes          number of labels
-    scale            for uint8 images; None for floats and token ids, which are used as they are
-    symbols          for token ids: how many there are, ids 0 .. symbols - 1; None for numbers
-    padding          the id that stands behind samples of fewer than L tokens; None: all have L
-    natural          sample indices of each client, for data that come with clients
-    augmentable      whether random crops and flips make sense (colour photographs)
-    x_other          samples of the set that are neither trained nor judged on, or None
-    source           where the samples came from, for data that can come from several places
-    x_validation, y_validation  samples held back from the training set, as ``hold_back`` makes them, or None
+    scale            conversion of uint8 images; None for floats and token ids, which are not converted
+    symbols          number of token ids, 0 .. symbols - 1; None for numbers
+    padding          the id behind samples of fewer than L tokens; None if all have L
+    natural          sample indices of each natural client, or None
+    augmentable      True if random crops and flips make sense (colour photographs)
+    x_other          samples that are neither for training nor for tests, or None
+    source           origin of the samples, for data with several possible origins
+    x_validation, y_validation  validation samples (``hold_back``), or None
     """
 
     x_train: np.ndarray
@@ -123,19 +123,19 @@ class Data:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one sample: (C, H, W), (F,) or (L,)."""
+        """Shape of one sample: (C, H, W), (F,) or (L,)."""
         return self.x_train.shape[1:]
 
     @functools.cached_property
     def digest(self) -> str:
-        """By which other samples can be told from these."""
+        """Digest that identifies the samples."""
         return digest_arrays(self.x_train, self.y_train, self.x_test, self.y_test)
 
 
 def digest_arrays(*arrays: np.ndarray, before: str = "") -> str:
-    """Return a digest of 16 hex digits. before: a digest to continue from.
+    """Return a digest of 16 hex digits. before: digest that is continued.
 
-    Only the shape of floats counts: the last bit of generated data differs between machines.
+    Only the shape of floats counts, as the last bit of generated data differs between machines.
     """
     hashed = hashlib.blake2b(before.encode(), digest_size=8)
     for array in arrays:
@@ -146,30 +146,36 @@ def digest_arrays(*arrays: np.ndarray, before: str = "") -> str:
 
 
 def hold_back(data: Data, share: float, generator: np.random.Generator) -> Data:
-    """``data`` with a random share of its training samples moved to the validation set; natural clients keep the rest.
+    """Return ``data`` with a random share of the training samples moved to the validation set.
 
-    Raises ConfigError when that leaves no training or no validation sample.
+    Raises ConfigError if one of the sets would be empty.
     """
     total = len(data.y_train)
     count = round(share * total)
     if not 0 < count < total:
         raise ConfigError("evaluation.validation_share", share, f"must leave samples on both sides of {total}")
+    held = draw_samples(total, count, generator)
+    return replace(remove_samples(data, held), x_validation=data.x_train[held], y_validation=data.y_train[held])
+
+
+def draw_samples(total: int, count: int, generator: np.random.Generator) -> np.ndarray:
+    """Return (total,) bool that is True for ``count`` random samples."""
     held = np.zeros(total, dtype=bool)
     held[generator.permutation(total)[:count]] = True
-    return replace(remove_samples(data, held), x_validation=data.x_train[held], y_validation=data.y_train[held])
+    return held
 
 
 def remove_samples(data: Data, held: np.ndarray) -> Data:
     """Return ``data`` without the training samples where ``held`` (N,) is True. Natural clients keep the rest."""
     natural = None
     if data.natural is not None:
-        place = np.cumsum(~held) - 1  # of each sample among those that stay
+        place = np.cumsum(~held) - 1  # of each sample among the remaining ones
         natural = [place[part[~held[part]]] for part in data.natural]
     return replace(data, x_train=data.x_train[~held], y_train=data.y_train[~held], natural=natural)
 
 
 def check_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, classes: int | None) -> np.ndarray:
-    """Return the labels in array `y<suffix>` as (N,) int64.
+    """Return the labels `y<suffix>` as (N,) int64.
 
     Raises DataError unless they are integers 0 .. classes - 1, one for each sample in `x<suffix>`.
     """
@@ -181,7 +187,7 @@ def check_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, class
         raise DataError(f"{name} has {len(y)} labels, x{suffix} has shape {x.shape}: one label per sample is needed")
     if len(y) == 0:
         raise DataError(f"{path}: x{suffix} has no samples")
-    last = (classes or 2**63) - 1  # beyond it an unsigned integer would become a negative one
+    last = (classes or 2**63) - 1  # a larger unsigned integer would become negative
     if y.min() < 0 or int(y.max()) > last:
         allowed = f"integers 0 to {last}" if classes else "classes numbered from 0"
         raise DataError(f"{name} must hold {allowed}, found {y.min()} to {y.max()}")
@@ -189,8 +195,10 @@ def check_labels(path: object, arrays: dict[str, np.ndarray], suffix: str, class
 
 
 def samples_by_client(path: object, name: str, client: np.ndarray, samples: int) -> list[np.ndarray]:
-    """Sample indices (int64, rising) of each client, by rising id. DataError unless array ``name`` has an id >= 0 for
-    each sample."""
+    """Return the sample indices (int64, ascending) of each client, by ascending id.
+
+    Raises DataError unless array ``name`` has an id >= 0 for each sample.
+    """
     if not np.issubdtype(client.dtype, np.integer) or client.shape != (samples,):
         found = f"found {client.dtype} of shape {client.shape}"
         raise DataError(f"{path}: {name} must be {samples} integers, one per sample, {found}")
@@ -201,11 +209,11 @@ def samples_by_client(path: object, name: str, client: np.ndarray, samples: int)
 
 
 def train_count(samples: int, test_share: float) -> int:
-    """floor((1 - test_share) samples), but at least one sample on either side. Needs two."""
+    """Return floor((1 - test_share) samples) with at least one sample on either side, of two samples or more."""
     # 1e-9: 0.9 * 50 must not fall below 45 by rounding
     return min(max(int((1 - test_share) * samples + 1e-9), 1), samples - 1)
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:
-    """(N, H, W) or (N, H, W, C) images as a contiguous (N, C, H, W) array."""
+    """Return (N, H, W) or (N, H, W, C) images as a contiguous (N, C, H, W) array."""
     return np.ascontiguousarray(x[:, None] if x.ndim == 3 else x.transpose(0, 3, 1, 2))

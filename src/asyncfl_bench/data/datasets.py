@@ -1,4 +1,4 @@
-"""Data sets with real samples: digits, five image sets, and a user's own arrays."""
+"""Data sets of real samples in arrays: digits, five image sets, and the user's own file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..errors import check, list_some
 from ..files import atomic_write, cache_folder, expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
+from . import sources
 from .base import (
     DATA_DIRECTORY,
     Data,
@@ -43,7 +44,7 @@ class DigitsConfig(CheckedSettings):
 class Digits(DataSet):
     """scikit-learn's 1797 handwritten digits of 8x8 pixels, 10 classes: 1437 to train, 360 to test.
 
-    Stratified split, the same for every run seed. Pixels 0 .. 16 become float32 0 .. 1, shape (1, 8, 8).
+    The split is stratified and the same for every run seed. Pixels 0 .. 16 become float32 0 .. 1, shape (1, 8, 8).
     Source: UCI "Optical Recognition of Handwritten Digits", test part, as shipped with scikit-learn. Needs no network.
     """
 
@@ -54,14 +55,14 @@ class Digits(DataSet):
         return load_cached(("digits", self.config.split_seed), self._read)
 
     def _read(self) -> Data:
-        """From the user's cache: importing scikit-learn takes as long as all else that a short run does."""
+        """Read the samples from the user's cache, as importing scikit-learn takes as long as a short run."""
         path = cache_folder() / f"digits-{metadata.version('scikit-learn')}-{self.config.split_seed}.npz"
         arrays: dict[str, Any]  # NumPy's hints take any keyword for its flag allow_pickle
         try:
             arrays = read_npz(path)
         except DataError:
             arrays = self._split()
-            with suppress(OSError):  # then the next process takes as long as this one
+            with suppress(OSError):  # the next process would take as long as this one
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with atomic_write(path) as file:
                     np.savez(file, **arrays)
@@ -79,15 +80,15 @@ class Digits(DataSet):
 
 @dataclass(frozen=True)
 class _ImageFacts:
-    """Facts about an image set. mean, std: of its training pixels by channel, as in common use."""
+    """Facts about an image set. mean, std: the customary ones of its training pixels by channel."""
 
-    label: str  # torchvision's name, where it has the set
+    label: str  # torchvision's name
     train: int  # images
     test: int
     classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    folder: str  # of the original files, as torchvision leaves them
+    folder: str  # of the original files, as torchvision names it
 
     @property
     def has_colors(self) -> bool:
@@ -115,7 +116,7 @@ KNOWN = {
 @dataclass
 class TorchvisionImagesConfig(CheckedSettings):
     """
-    name      the set, read from <data_dir>/NAME.npz
+    name      of the set, read from <data_dir>/NAME.npz
     train_samples, test_samples  only the first N images
     download  true: download the images once if they are missing
     """
@@ -129,9 +130,9 @@ class TorchvisionImagesConfig(CheckedSettings):
 class TorchvisionImages(DataSet):
     """MNIST, Fashion-MNIST, CIFAR-10, CIFAR-100 or CINIC-10 as (N, C, H, W) uint8.
 
-    ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8) is used
-    when it is there. Otherwise that file is written, once, however many jobs ask for it: from the folder of original
-    files if ``data_dir`` has it, else, with ``download``, from the network. Raises DataError if nothing works.
+    Reads ``<data_dir>/<name>.npz`` (x_train, y_train, x_test, y_test; images (N, 28, 28) or (N, 32, 32, 3) uint8).
+    One of several jobs writes a missing file: from the folder of original files if ``data_dir`` has it, else from the
+    network if ``download``. Raises DataError if nothing works.
     """
 
     Config = TorchvisionImagesConfig
@@ -148,7 +149,7 @@ class TorchvisionImages(DataSet):
         return load_cached((file_version(path), self.config), lambda: self._read(path))
 
     def read(self, data_dir: Path) -> Data:
-        """What ``load`` gives, not kept for later runs."""
+        """Return the data of ``load``, which later runs do not reuse."""
         return self._read(self.file(Path(data_dir)))
 
     def _read(self, path: Path) -> Data:
@@ -168,23 +169,20 @@ class TorchvisionImages(DataSet):
         return Data(*samples, known.classes, scale, augmentable=known.has_colors)
 
     def file(self, data_dir: Path) -> Path:
-        """Return where the images are. Raises DataError if they are missing and are not to be downloaded."""
+        """Return the file of the images. Raises DataError if it is missing and may not be downloaded."""
         name, known = self.config.name, KNOWN[self.config.name]
         paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
-        for path in paths:
-            if path.exists():
-                return path
+        if (path := next(filter(Path.exists, paths), None)) is not None:
+            return path
         remedies, folder, download = ways_out(name, paths), data_dir / known.folder, self.config.download
         if not (download or folder.exists()):
             raise MissingData(f"{known.label} is missing. {remedies}")
-        from .vision import read_originals  # here only: a machine with the file needs no torchvision
-
         given = (known.label, folder, data_dir, download, remedies)
-        return build_cached(paths[0], lambda: read_originals(*given), remedies)
+        return build_cached(paths[0], lambda: sources.read_originals(*given), remedies)
 
 
 def ways_out(name: str, paths: list[Path]) -> str:
-    """Return where a file was looked for, and what to do where there is none."""
+    """Return where a file was looked for, and the remedies."""
     looked = " and ".join(str(path) for path in paths)
     needs = f"Looked for {looked} (arrays x_train, y_train, x_test, y_test)"
     needs = f"{needs} and the original files in {paths[0].parent / KNOWN[name].folder}"
@@ -194,8 +192,8 @@ def ways_out(name: str, paths: list[Path]) -> str:
 @dataclass
 class ArraysConfig:
     """
-    path  required; an .npz file, absolute or relative to where the command is started. Floats are used as they are,
-          uint8 images are normalised by x_train's mean and standard deviation per channel
+    path  required; an .npz file, absolute or relative to the current folder. Floats are used unchanged, uint8 images
+          are normalised by x_train's mean and standard deviation per channel
     """
 
     path: str | None = None
@@ -208,12 +206,12 @@ class ArraysConfig:
 class Arrays(DataSet):
     """A user's own data from one .npz file.
 
-    x_train, x_test  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), scaled
-                     to 0 .. 1 and normalised by the training set's own mean and standard deviation per channel
-    y_train, y_test  integers 0 .. classes - 1; the largest label says how many classes there are
-    client_train     optional (N,) integers, one client id per training sample: the natural partition, by rising id,
+    x_train, x_test  floats (N, F) or (N, C, H, W), used unchanged; or uint8 images (N, H, W) or (N, H, W, C), scaled to
+                     0 .. 1 and normalised by the training set's mean and standard deviation per channel
+    y_train, y_test  integers 0 .. classes - 1; the largest label decides the number of classes
+    client_train     optional (N,) integers, one client id per training sample: the natural partition, by ascending id,
                      which is used unless heterogeneity is given
-    Raises DataError naming the array when it is of another kind, has NaN or infinite values, or lengths differ.
+    Raises DataError with the array's name for another kind, NaN or infinite values, and different lengths.
     """
 
     Config = ArraysConfig
@@ -226,7 +224,7 @@ class Arrays(DataSet):
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:
-        with suppress(OSError, DataError):  # what is wrong is said when the data are read
+        with suppress(OSError, DataError):  # reading the data will report the problem
             return _count_clients(file_version(expand_home(str(section["path"]), "path")))
         return None
 
@@ -239,7 +237,7 @@ def _count_clients(version: tuple[str, int, int]) -> int | None:
 
 
 def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
-    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError, which names their ``place``."""
+    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError with their ``place``."""
     if missing := [name for name in ARRAYS if name not in arrays]:
         raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
     y_train, y_test = (check_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
@@ -262,7 +260,7 @@ def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None 
 def check_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
     """Return float32 samples, or uint8 images with channels first. Raises DataError for other arrays."""
     if x.dtype == np.uint8 and x.ndim in (3, 4) and x.size:
-        if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # read as it stands, rows would be taken for channels
+        if x.ndim == 4 and x.shape[3] > 4 >= x.shape[1]:  # else rows would be taken for channels
             raise DataError(f"{path}: {name} must have its channels last, (N, H, W, C), found uint8 of shape {x.shape}")
         return channels_first(x)
     if np.issubdtype(x.dtype, np.floating) and x.ndim in (2, 4) and x.size:
@@ -276,9 +274,9 @@ def check_samples(path: object, name: str, x: np.ndarray) -> np.ndarray:
 
 
 def _own_scale(x: np.ndarray) -> Scale:
-    """Mean and standard deviation per channel of (N, C, H, W) uint8 images, exact, from pixel counts."""
+    """Return the exact mean and standard deviation per channel of (N, C, H, W) uint8 images."""
     count_cv = np.zeros((x.shape[1], 256), np.int64)
-    for start in range(0, len(x), 4096):  # bincount makes int64 copies: a block at a time keeps them small
+    for start in range(0, len(x), 4096):  # in blocks, because bincount makes int64 copies
         for channel, counts in enumerate(count_cv):
             counts += np.bincount(x[start : start + 4096, channel].ravel(), minlength=256)
     value = np.arange(256) / 255

@@ -1,7 +1,7 @@
 """Data that are objects of the Python program: ``run(dataset=frame)``.
 
-A run knows them by a digest of what decides its numbers, which is a part of its identity. The objects themselves are in
-``HELD`` while the run lasts; another process cannot resume it.
+The identity of the run contains a digest of the objects. The objects are in ``HELD`` during the run, so another process
+cannot resume it.
 
 Legend: N samples.
 """
@@ -25,7 +25,7 @@ from .datasets import build_data
 from .npz import ARRAYS
 
 HELD: dict[str, Any] = {}  # digest: arrays or network
-LABEL, CLIENT, TEST = "label", "client", "test"  # columns of a frame that are no features
+LABEL, CLIENT, TEST = "label", "client", "test"  # columns of a frame that are not features
 TEST_SHARE = 0.2  # of data that come without a test set
 
 
@@ -33,7 +33,7 @@ TEST_SHARE = 0.2  # of data that come without a test set
 class GivenDataConfig:
     """
     digest  of the samples
-    kind    class of the object they came as
+    kind    class of the object with the samples
     """
 
     digest: str = ""
@@ -41,7 +41,7 @@ class GivenDataConfig:
 
 
 class GivenData(DataSet):
-    """Samples given as an object, see ``arrays_of``."""
+    """Samples of an object, see ``arrays_of``."""
 
     Config = GivenDataConfig
 
@@ -63,15 +63,15 @@ def find_object(digest: str, kind: str) -> Any:
 
 
 def arrays_of(given: object) -> dict[str, np.ndarray]:
-    """Arrays as in the file of ``dataset=arrays``, of
+    """Return the arrays of ``dataset=arrays`` from an object, which is one of
 
-    a mapping          with those names, or four of them in that order: x_train, y_train, x_test, y_test
-    a pandas frame     a column ``label``; ``client`` and ``test`` (true or false), if there are any; all else numbers
+    a mapping          with these names, or four arrays in this order: x_train, y_train, x_test, y_test
+    a pandas frame     a column ``label``, optional ``client`` and ``test`` (true or false), and features (numbers)
     a torch Dataset    of pairs (sample, label)
-    a pair of either   to train, to test; frames have the same columns, in any order
+    a pair of either   for training and test; frames have the same columns, in any order
 
-    Tensors of bytes (N, C, H, W) are images, as are bytes (C, H, W) of a Dataset. What has no test set gives a fifth of
-    its samples, the same for all seeds. Raises DataError.
+    Byte tensors (N, C, H, W) are images, as are bytes (C, H, W) of a Dataset. Without a test set a fifth of the samples
+    is held out, the same for all seeds. Raises DataError.
     """
     if isinstance(given, (tuple, list)) and len(given) == len(ARRAYS):
         given = dict(zip(ARRAYS, given, strict=True))
@@ -98,7 +98,7 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
 
 
 def _columns(given: object) -> dict[str, np.ndarray]:
-    """x, y and, where there are such, client and test."""
+    """Return x, y and, if present, client and test."""
     if _is_frame(given):
         return _frame_columns(given)
     if isinstance(given, np.ndarray | torch.Tensor):
@@ -121,7 +121,7 @@ def _is_frame(given: object) -> bool:
 
 
 def _frame_columns(frame: Any, *tests: Any) -> dict[str, np.ndarray]:
-    """tests: the second frame of a pair, which needs no ``client``."""
+    """Return the columns of a frame. tests: the second frame of a pair, where ``client`` is optional."""
     import pandas as pd
 
     for one in (frame, *tests):
@@ -162,7 +162,7 @@ def _array(value: Any, image_dims: int = 4) -> np.ndarray:
 
 
 def digest_of_arrays(arrays: Mapping[str, np.ndarray]) -> str:
-    """16 hex digits over every number."""
+    """Return a digest of 16 hex digits over all numbers."""
     hashed = hashlib.blake2b(digest_size=8)
     for name, array in sorted(arrays.items()):
         hashed.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -1,4 +1,4 @@
-"""Data of clients that each have a file of samples, and no others.
+"""Data of clients that each have one private file of samples.
 
 Legend: N samples, n clients, C classes.
 """
@@ -26,14 +26,14 @@ from .datasets import check_samples
 from .npz import UNREADABLE, describe_unreadable, read_npz
 
 TEST, COUNTS = "test.npz", "counts.npy"
-_MOST = 2**27  # samples that a count names, or numbers of a sample that a header names: each takes memory
+_MOST = 2**27  # samples in all counts, or numbers of a sample by its header: they would take memory
 
 
 @dataclass
 class LocalDataConfig(PrivateConfig):
     """
-    folder   required; folder of the files, absolute or relative to where the command is started
-    classes  required; C, the number of classes, as a client may lack some. Labels are 0 to C - 1
+    folder   required; folder of the files, absolute or relative to the current folder
+    classes  required; number of classes C, as a client may lack some. Labels are 0 to C - 1
     """
 
     folder: str | None = None
@@ -44,8 +44,10 @@ class LocalDataConfig(PrivateConfig):
         check(self.folder is not None, "folder", None, "a folder with 0.npz, 1.npz, … of the clients, and test.npz")
 
     def content_digest(self) -> str | None:
-        """Return the SHA-256 of the files that this process has of the folder; None without one. A client's process and
-        a server each lack some."""
+        """Return the SHA-256 of the readable files in the folder; None without a folder.
+
+        The processes of a server and of each client have different files.
+        """
         folder, hashed = expand_home(str(self.folder), "folder"), hashlib.sha256()
         for path in sorted(folder.glob("*.np[yz]")):
             if os.access(path, os.R_OK) and (path.name in (TEST, COUNTS) or path.stem.isdecimal()):
@@ -55,7 +57,7 @@ class LocalDataConfig(PrivateConfig):
 
 @dataclass
 class LocalData(Data):
-    """counts_nc: samples of each label that each client has, from which a server without them has the same digest"""
+    """counts_nc: samples of each label at each client, from which a server without samples has the same digest"""
 
     counts_nc: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
@@ -67,11 +69,10 @@ class LocalData(Data):
 class Local:
     """The clients of ``<folder>/0.npz``, ``1.npz``, … and the test set of ``test.npz``, each with arrays x and y.
 
-    x  floats (N, F) or (N, C, H, W), used as they are; or uint8 images (N, H, W) or (N, H, W, C), from -1 to 1
+    x  floats (N, F) or (N, C, H, W), used unchanged; or uint8 images (N, H, W) or (N, H, W, C), scaled to -1 .. 1
     y  integers 0 .. classes - 1
-    A live server reads no samples of clients but only how many they have of each label: from ``counts.npy`` (n, C), or
-    else from the files of the clients. A client's process reads only its own file.
-    Raises DataError, which names the file.
+    A live server does not read the clients' samples. It reads their number for each label, from ``counts.npy`` (n, C)
+    or from the files of the clients. A client's process only reads its own file. Raises DataError with the file.
     """
 
     Config = LocalDataConfig
@@ -80,8 +81,10 @@ class Local:
         self.config, self._clients, self._counts_file = config, clients, counts_file
 
     def with_clients(self, clients: Sequence[int], counts_file: Path | None = None) -> Local:
-        """Return the same data set as a process sees it that has the samples of these clients alone; of none: a
-        server. counts_file: is used instead of the folder's ``counts.npy`` if it exists."""
+        """Return the data set of a process with only these clients' samples; a server has no clients.
+
+        counts_file  used instead of the folder's ``counts.npy`` if it exists
+        """
         return Local(self.config, clients, counts_file)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
@@ -106,12 +109,12 @@ class Local:
         if counts_nc is None:
             counts_nc = np.stack([self._count_labels(path, test[0]) for path in files])
         y = np.tile(np.arange(self.config.classes), n_clients).repeat(counts_nc.ravel())
-        return self._build(test[0][:1], y, counts_nc, test)  # one sample says of which kind the clients' samples are
+        return self._build(test[0][:1], y, counts_nc, test)  # one sample has the kind of the clients' samples
 
     def _load_clients(
         self, files: list[Path], clients: Sequence[int], test: tuple[np.ndarray, np.ndarray] | None = None
     ) -> LocalData:
-        """Return the samples of these clients; the others have none. test: None: there is no test set either."""
+        """Return the samples of these clients; others have none. test: test set, or None"""
         parts = {client: self._read(files[client]) for client in clients}
         first = test or parts[clients[0]]
         for client, (x, _) in parts.items():
@@ -138,7 +141,7 @@ class Local:
         return check_samples(path, "x", arrays["x"]), y
 
     def _count_labels(self, path: Path, like: np.ndarray) -> np.ndarray:
-        """Return the (C,) samples of each label in a client's file, of whose samples only the shape is read."""
+        """Return the (C,) samples of each label in a client's file. Of x only the header is read."""
         y = read_npz(path, ("y",))["y"]
         shape, dtype = _array_header(path, "x")
         if math.prod(shape[1:]) > _MOST:
@@ -148,12 +151,12 @@ class Local:
         return np.bincount(y, minlength=self.config.classes)
 
     def _read_counts(self, path: Path, n: int) -> np.ndarray | None:
-        """Return the (n, C) samples of each label at each client; None without the file."""
+        """Return the (n, C) samples of each label at each client; None without a file."""
         if not path.exists():
             return None
         try:
             with open_regular(path):
-                counts_nc = np.load(path, mmap_mode="r")  # takes no memory for numbers that the file lacks
+                counts_nc = np.load(path, mmap_mode="r")  # a false header takes no memory
         except UNREADABLE as error:
             raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)})") from None
         wanted = (n, self.config.classes)
@@ -171,7 +174,7 @@ class Local:
 
 
 def _refuse_other_number(folder: Path, files: Sequence[Path]) -> None:
-    """Raise an error unless the folder has the files of all clients and no others."""
+    """Raise MissingData or ConfigError unless the folder has exactly the files of all clients."""
     there = {int(path.stem) for path in folder.glob("*.npz") if path.stem.isdecimal()}
     if lacking := [path.name for client, path in enumerate(files) if client not in there]:
         wanted = f"n_clients={len(files)} needs 0.npz to {len(files) - 1}.npz"
@@ -189,7 +192,7 @@ def _check_alike(path: Path, x: np.ndarray, like: np.ndarray) -> None:
 
 
 def _array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and type of an array in an .npz file, whose numbers are not read."""
+    """Return shape and type of an array in an .npz file without reading its numbers."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
             read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}

@@ -1,4 +1,4 @@
-""".npz files: a broken one is named, of several jobs one writes a missing one, the runs of a sweep read one once."""
+"""Reading, caching and writing of .npz files: several jobs write a file once, and the runs of a sweep read it once."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .base import DataError
 UNREADABLE = (OSError, ValueError, EOFError, KeyError, RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 ARRAYS = ("x_train", "y_train", "x_test", "y_test")
 T = TypeVar("T")
-_cached: list[tuple[object, Any]] = []  # the last key and what it gave
+_cached: list[tuple[object, Any]] = []  # the last key and its value
 
 
 def load_cached(key: object, make: Callable[[], T]) -> T:
     """Return the result of ``make``, or that of the last call in this process if its ``key`` was the same.
 
-    The runs of a sweep thus read, check and digest their data once. The result must not be changed.
+    So the runs of a sweep read, check and digest their data once. The result must not be changed.
     """
     if not (_cached and _cached[0][0] == key):
         _cached.clear()  # two data sets may not fit into memory
@@ -40,7 +40,7 @@ def file_version(path: Path) -> tuple[str, int, int]:
 
 
 def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str, ...] = ()) -> dict[str, np.ndarray]:
-    """The arrays ``required``, and those of ``optional`` that are there. DataError names file and problem."""
+    """Return the arrays ``required`` and the present ones of ``optional``. Raises DataError with file and problem."""
     if path.exists() and not path.is_file():  # reading from a pipe would wait for a writer
         raise DataError(f"{path}: not a file; put a readable .npz file there")
     try:
@@ -65,7 +65,7 @@ def read_npz(path: Path, required: tuple[str, ...] = ARRAYS, optional: tuple[str
 def describe_unreadable(error: Exception) -> str:
     """Return in one line why NumPy cannot read a file."""
     reason = first_line(error)
-    return "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to run them
+    return "another format, or Python objects" if "pickle" in reason else reason  # NumPy advises to load them
 
 
 def build_cached(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:

@@ -1,7 +1,7 @@
-"""Which client holds which training samples.
+"""Splits of the training samples over the clients.
 
-Legend: n clients, N training samples, C classes, K groups of clients. ``split`` gives n sorted int64 index arrays that
-share no sample and together hold all of them. Every draw comes from the stream `partition`.
+Legend: n clients, N training samples, C classes, K groups of clients. ``split`` returns n sorted int64 index arrays
+that are disjoint and together have all samples. Every draw is from the stream `partition`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ..types import ClientTable, Facts
 
 @dataclass
 class PartitionConfig(CheckedSettings):
-    """Settings of a split; the base of all."""
+    """Base of the settings of a split."""
 
     @property
     def planted_groups(self) -> int:
-        """Return the number of client groups with one mix of labels each; 0 if the split makes no groups."""
+        """Number of client groups with one label mix each; 0 without groups."""
         return 0
 
 
 class Split(ABC):
     """Base of all splits.
 
-    moved        samples that the last split moved so that each client holds the least number asked for
-    groups_n     (n,) planted group of each client in the last split, 0 .. K-1; None without
-    labels_only  clients differ in nothing but their labels and sizes
+    moved        samples that the last split moved so that each client has the minimum
+    groups_n     (n,) planted group of each client in the last split, 0 .. K-1; None without groups
+    labels_only  clients only differ in labels and sizes
     """
 
     Config: type[PartitionConfig] = PartitionConfig
@@ -48,7 +48,7 @@ class Split(ABC):
     def split(
         self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
     ) -> list[np.ndarray]:
-        """Return n index arrays, see above. natural: those of each writer, if the data have writers."""
+        """Return n index arrays, see above. natural: those of the natural clients, or None"""
 
 
 @dataclass
@@ -57,8 +57,8 @@ class DirichletConfig(PartitionConfig):
     alpha        concentration: 0.1 is very skewed (each class with few clients), 100 nearly uniform
     min_samples  minimum number of a client's samples; an empty client uploads zeros
     tries        draws until all clients have the minimum; then samples move from the largest clients to the short ones
-    cap          true: classes are dealt one after another, and a client that holds N / n samples gets no further
-                 classes | false: only the shares determine how many samples a client holds
+    cap          true: classes are dealt one after another, and a client with N / n samples gets no further classes |
+                 false: only the shares determine the number of a client's samples
     """
 
     alpha: Annotated[float, greater_than(0)] = 0.3
@@ -71,22 +71,20 @@ class DirichletConfig(PartitionConfig):
 
 
 class Dirichlet(Split):
-    """Every class is cut over the clients in shares drawn from Dirichlet(alpha, ..., alpha).
+    """Each class is split over the clients in shares drawn from Dirichlet(alpha, ..., alpha).
 
-    Source   Hsu, Qi, Brown 2019 (arXiv:1909.06335) for the idea, in the class-wise form in common use
-             (Yurochkin et al. 2019, arXiv:1905.12022)
-    Minimum  All shares are drawn again, up to ``tries`` times, until every client has ``min_samples``. When none of the
-             draws has it, the one that lacks fewest samples is repaired: the client with fewest takes a random sample
-             from the client with most, until no client is short. So it always ends, unless n min_samples > N, which is
-             refused.
-    Cap      With ``cap`` sizes are less uneven: no client is larger than N / n and one class. The code released with
-             GAS (Yang, Liu 2024) and others deal so.
-    Clients  The split is exchangeable: an offset makes a class's shares whole samples, so every client gets its
-             share on average, and which client takes which column is drawn at the end.
-    Effect   Redrawing leaves Dirichlet conditioned on the minimum. A repair moves samples from the largest clients to
-             the smallest: sizes become more even and the smallest clients hold a mixture of the largest clients'
-             classes, less skewed than alpha says. Only clients below the minimum gain, and only up to it. The number of
-             moved samples is in ``moved`` and in the run's summary.
+    Source   Hsu, Qi, Brown 2019 (arXiv:1909.06335) for the idea, in the usual class-wise form (Yurochkin et al. 2019,
+             arXiv:1905.12022)
+    Minimum  All shares are drawn again, up to ``tries`` times, until every client has ``min_samples``. If no draw has
+             it, the draw that lacks fewest samples is repaired: the smallest client takes a random sample from the
+             largest one, until no client is short. n min_samples > N is refused.
+    Cap      ``cap`` makes sizes less uneven: no client is larger than N / n and one class. The released code of GAS
+             (Yang, Liu 2024) and others deal like this.
+    Clients  The split is exchangeable: a random offset rounds shares to whole samples, so every client gets its share
+             on average. The columns are permuted at the end.
+    Effect   Redrawing gives Dirichlet conditioned on the minimum. A repair makes sizes more even, and gives the
+             smallest clients a mixture of the largest clients' classes, less skewed than alpha. Only clients below the
+             minimum gain, and only up to it. The number of moved samples is in ``moved`` and in the run's summary.
     Memory   n C integers for a draw; samples are assigned once, at the end.
     """
 
@@ -112,7 +110,7 @@ class Dirichlet(Split):
         return [_sorted(np.concatenate(held)) for held in held_n]
 
     def _draw(self, size_c: np.ndarray, n_clients: int, rng: np.random.Generator) -> np.ndarray:
-        """(C, n) samples of each class for each client: the first draw without a short client, or the least short."""
+        """Return (C, n) samples of each class for each client: the first draw without a short client, or the best."""
         alpha_n = np.full(n_clients, min(self.config.alpha, 1e12))  # above, the sum of n gammas could overflow
         best, best_short = None, None
         for _ in range(self.config.tries):
@@ -128,7 +126,7 @@ class Dirichlet(Split):
 
 
 def _round_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return (C, n) whole samples of each class. Shares sum to 1 over n and are matched exactly on average."""
+    """Return (C, n) whole samples of each class, whose mean is exact. Shares sum to 1 over n."""
     offset_c = rng.random(len(size_c))  # E floor(a + U) = a: no class's shares are rounded down on average
     edge_cn = np.floor(np.cumsum(share_cn, axis=1) * size_c[:, None] + offset_c[:, None]).astype(np.int64)
     edge_cn = np.minimum(edge_cn, size_c[:, None])
@@ -137,7 +135,7 @@ def _round_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Gener
 
 
 def _round_capped_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Round shares class by class. Clients that already have N / n samples leave their shares to other clients."""
+    """Round shares class by class. The shares of clients with N / n samples go to other clients."""
     held_n, count_cn = np.zeros(share_cn.shape[1], dtype=np.int64), []
     for share_n, size in zip(share_cn, size_c, strict=True):
         open_n = held_n < size_c.sum() / len(held_n)  # at least one: the class itself has not been dealt
@@ -148,7 +146,7 @@ def _round_capped_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.rando
 
 
 def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
-    """Move samples in place until every column of ``count_cn`` sums to ``least`` or more; return how many."""
+    """Move samples in place until every column of ``count_cn`` sums to ``least``. Returns the moved samples."""
     size_n = count_cn.sum(axis=0)
     moved = 0
     while size_n[taker := int(size_n.argmin())] < least:
@@ -166,8 +164,8 @@ def _repair(count_cn: np.ndarray, least: int, rng: np.random.Generator) -> int:
 @dataclass
 class ClustersConfig(PartitionConfig):
     """
-    groups        K, groups of clients with one mix of labels each, at most n_clients; the paper: 1, 3, 5, 10
-    alpha         every class is cut over the groups in Dirichlet(alpha) shares: 0.1 is very skewed, 100 nearly uniform
+    groups        K, groups of clients with one label mix each, at most n_clients; the paper: 1, 3, 5, 10
+    alpha         each class is split over the groups in Dirichlet(alpha) shares: 0.1 is very skewed, 100 nearly uniform
     volume_sigma  standard deviation of the logarithm of a client's number of samples; 0: equal numbers
     min_samples   minimum number of a client's samples; an empty client uploads zeros
     """
@@ -186,18 +184,18 @@ class ClustersConfig(PartitionConfig):
 
 
 class Clusters(Split):
-    """Groups of clients: between them labels differ, within one they do not, but clients' sizes do everywhere.
+    """Groups of clients: label mixes differ between groups and are equal within one; all clients' sizes differ.
 
     Source   Lu et al. 2025, AFBS, arXiv:2506.12754, section 4 (K groups, alpha = 0.1, volumes log-normal with 1)
-    Split    Every class is cut over the K groups in shares from Dirichlet(alpha, ..., alpha). A group has n / K
-             clients, the first ones one more where K does not divide n; which clients is drawn. Their sizes are in
-             proportion to log-normal draws and add up to the group's samples, which are dealt at random. Without alpha
+    Split    Each class is split over the K groups in shares from Dirichlet(alpha, ..., alpha). A group has n / K
+             clients, the first groups one more if K does not divide n; the clients are drawn. Their sizes are
+             proportional to log-normal draws and sum to the group's samples, which are dealt at random. Without alpha
              class c is in group c mod K as a whole.
-    Minimum  All shares are drawn again until every group has 5 % of N / K samples, and enough for its clients' minimum;
-             after TRIES draws the settings are refused. Clients that are short get samples from their group's largest.
-    Differs  the paper leaves open what Dirichlet is drawn over. FLGo, on which it is built, draws shares of the classes
-             for each group, from Dirichlet(alpha p) with p the classes' shares in the data: with 100 classes of
-             alpha / 100 each a group has hardly more than one class
+    Minimum  All shares are drawn again until every group has 5 % of N / K samples, and enough for its clients' minimum.
+             After TRIES draws the settings are refused. Short clients get samples from their group's largest client.
+    Differs  The paper does not define the Dirichlet draw. FLGo, the authors' framework, draws class shares for each
+             group from Dirichlet(alpha p) with p the class shares in the data: with 100 classes of alpha / 100 each a
+             group has hardly more than one class.
     """
 
     Config = ClustersConfig
@@ -216,7 +214,7 @@ class Clusters(Split):
         pieces_ck = [
             np.split(rng.permutation(np.flatnonzero(label == class_)), edge_k) for class_, edge_k in enumerate(edge_ck)
         ]
-        order = rng.permutation(n_clients)  # which client comes where
+        order = rng.permutation(n_clients)  # of clients over the groups
         self.groups_n = np.repeat(np.arange(config.groups), clients_k)[order]
         self.moved = 0
         held = [
@@ -227,7 +225,7 @@ class Clusters(Split):
         return [_sorted(held[place]) for place in order]
 
     def _draw(self, size_c: np.ndarray, clients_k: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        """(C, K) samples of each class for each group."""
+        """Return (C, K) samples of each class for each group."""
         config, groups = self.config, len(clients_k)
         least_k = np.maximum(self.LEAST_SHARE * size_c.sum() / groups, config.min_samples * clients_k)
         if config.alpha is None:
@@ -244,7 +242,7 @@ class Clusters(Split):
         raise ConfigError("groups", groups, allowed)
 
     def _deal(self, samples: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """The samples of a group over its clients."""
+        """Return the samples of each client of a group."""
         log_n = self.config.volume_sigma * rng.standard_normal(clients)
         volume_n = np.exp(log_n - log_n.max())  # the largest is 1, whatever sigma
         size_1n = _round_shares(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
@@ -265,9 +263,9 @@ class Iid(Split):
 @dataclass
 class ShardsConfig(PartitionConfig):
     """
-    shards_per_client  s, about the number of classes that a client sees; 2 in the FedAvg paper
-    per_class          true: every class is cut by itself, into n s / C shards (whole), so that no client has more than
-                       s classes, whatever their sizes | false: all samples are cut at once, sorted by label
+    shards_per_client  s, about the number of a client's classes; 2 in the FedAvg paper
+    per_class          true: each class is cut separately, into n s / C shards (a whole number), so that no client has
+                       more than s classes | false: all samples are cut together, sorted by label
     """
 
     shards_per_client: Annotated[int, at_least(1)] = 2
@@ -277,9 +275,9 @@ class ShardsConfig(PartitionConfig):
 class Shards(Split):
     """Samples sorted by label, cut into n s shards of equal size (to one sample), s random shards to each client.
 
-    Source: McMahan et al. 2017, FedAvg, arXiv:1602.05629, section 3 (their s is 2). ``per_class`` is the
-    split that GAS (Yang, Liu 2024) and others call shard = s; they leave out the samples over, here no shard has more
-    than one sample above another of its class.
+    Source: McMahan et al. 2017, FedAvg, arXiv:1602.05629, section 3 (their s is 2). ``per_class`` is the split that GAS
+    (Yang, Liu 2024) and others call shard = s. They drop remaining samples; here shards of a class differ by at most
+    one sample.
     """
 
     Config = ShardsConfig
@@ -309,7 +307,7 @@ class Shards(Split):
 
 
 class Natural(Split):
-    """The clients the data set comes with; n_clients must be their number."""
+    """The natural clients of the data set, whose number must be n_clients."""
 
     labels_only = False
 
@@ -318,7 +316,7 @@ class Natural(Split):
     ) -> list[np.ndarray]:
         if natural is None:
             allowed = "this data set has no natural clients; use dirichlet, clusters, iid or shards"
-            raise ConfigError("", "natural", allowed)  # the whole group is at fault, not one of its fields
+            raise ConfigError("", "natural", allowed)  # the group is wrong, not one of its fields
         if len(natural) != n_clients:
             raise ConfigError("n_clients", n_clients, f"must be {len(natural)}, the clients this data set comes with")
         return [_sorted(part) for part in natural]

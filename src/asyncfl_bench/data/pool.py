@@ -1,6 +1,6 @@
-"""Data sets whose samples belong to many clients: one .npz with all of them, and the choice of those that take part.
+"""LEAF's data sets: one .npz file with the samples of many clients, of which n take part in a run.
 
-Arrays  x (N, ...) uint8; y (N,) integers; client (N,) integers, one id per sample; source, where the samples came from
+Arrays  x (N, ...) uint8; y (N,) integers; client (N,) integers, one id per sample; source, the origin of the samples
 Legend: N samples, n clients that take part.
 """
 
@@ -9,25 +9,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
-from .base import DataError, check_labels, samples_by_client, train_count
-from .npz import file_version, load_cached, read_npz
-
-# the client of each sample, x (M, ...) uint8 and y (M,)
-PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]
+from . import sources
+from .base import (
+    DATA_DIRECTORY,
+    Data,
+    DataError,
+    DataSet,
+    Scale,
+    channels_first,
+    check_labels,
+    samples_by_client,
+    train_count,
+)
+from .npz import build_cached, file_version, load_cached, read_npz
+from .sources import PoolPart
 
 
 @dataclass
 class PoolConfig(CheckedSettings):
     """
-    min_samples  n_clients clients are drawn among those with at least this number of samples
-    max_samples  only this number of a client's samples, before the split
+    min_samples  fewest samples of a client; n_clients clients are drawn among these
+    max_samples  most samples of a client that are used, before the split
     test_share   share of a client's samples in the common test set
     download     true: download missing data once
     """
@@ -40,7 +49,7 @@ class PoolConfig(CheckedSettings):
 
 @dataclass
 class Pool:
-    """All samples of all clients; ``own_samples``: the indices of each client's."""
+    """All samples of all clients. own_samples: the indices of each client's samples"""
 
     path: Path
     x: np.ndarray
@@ -74,12 +83,7 @@ def join_parts(parts: Iterable[PoolPart], source: str, looked_at: object = None)
 
 
 def read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) -> Pool:
-    """The pool in a file, read once in a process. DataError unless x is uint8 of ``shape`` below ``values`` and y is
-    0 .. classes - 1."""
-    return load_cached(file_version(path), lambda: _read_pool(path, shape, values, classes))
-
-
-def _read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) -> Pool:
+    """Read a file. Raises DataError unless x is uint8 of ``shape`` below ``values`` and y is 0 .. classes - 1."""
     arrays = read_npz(path, required=("x", "y", "client"), optional=("source",))
     x, y = arrays["x"], check_labels(path, arrays, "", classes)
     if x.dtype != np.uint8 or x.shape[1:] != shape:
@@ -94,13 +98,13 @@ def _read_pool(path: Path, shape: tuple[int, ...], values: int, classes: int) ->
 def split_pool(
     pool: Pool, config: PoolConfig, streams: Streams, n_clients: int, *, shuffled: bool
 ) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
-    """Sample indices to train and to test, client after client, and each client's places among those to train.
+    """Return the indices of training and test samples by client, and each client's positions among the former.
 
-    Clients  All of the pool are put in an order drawn from the run's seed; the first n of them that have min_samples
-             samples take part. More clients are the same and further ones, and no other setting exchanges any.
-    Split    Of each client's samples, max_samples at most, floor((1 - test_share) size) are to train, the last ones to
-             test; ``shuffled`` puts them in an order drawn from the run's seed before, or else they stay as they are.
-    Raises ConfigError when the pool has too few such clients.
+    Clients  All clients are ordered by a draw from the run's seed. The first n with min_samples samples take part, so
+             a larger n only adds clients.
+    Split    Of a client's samples (at most max_samples) the first floor((1 - test_share) size) are for training.
+             ``shuffled`` orders them by a draw from the run's seed before.
+    Raises ConfigError if the pool has too few such clients.
     """
     order = streams.dataset().permutation(len(pool.own_samples))
     able = [int(client) for client in order if len(pool.own_samples[client]) >= config.min_samples]
@@ -120,3 +124,65 @@ def split_pool(
         natural.append(np.arange(start, start + n_train, dtype=np.int64))
         start += n_train
     return np.concatenate(train), np.concatenate(test), natural
+
+
+class PooledData(DataSet):
+    """Base of LEAF's data sets, whose clients are the natural ones (``heterogeneity=natural``).
+
+    name           of ``<data_dir>/NAME.npz``, and of the folder with LEAF's json files
+    repository     on Hugging Face, of data made by LEAF's code
+    convert_leaf, convert_hub  see ``sources.leaf_parts`` and ``sources.hub_parts``
+    read_other     returns the arrays of a pool from one of ``other_files``
+    shape, values  of a sample x, whose numbers are below ``values``; other facts as in ``Data``
+    shuffled       see ``split_pool``
+    """
+
+    Config = PoolConfig
+    loads_once = True
+    name, repository = "", ""
+    convert_leaf: Any
+    convert_hub: Any
+    read_other: Any
+    shape: tuple[int, ...]
+    classes: int
+    values = 256
+    symbols: int | None = None
+    scale: Scale | None = None
+    shuffled = False
+
+    def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
+        path = self.file(Path(data_dir))
+        pool = load_cached(file_version(path), lambda: read_pool(path, self.shape, self.values, self.classes))
+        train, test, natural = split_pool(pool, self.config, streams, n_clients, shuffled=self.shuffled)
+        x_train, x_test = pool.x[train], pool.x[test]
+        if len(self.shape) == 2:
+            x_train, x_test = channels_first(x_train), channels_first(x_test)
+        samples = (x_train, pool.y[train], x_test, pool.y[test])
+        return Data(*samples, self.classes, self.scale, natural, symbols=self.symbols, source=pool.source)
+
+    def file(self, data_dir: Path) -> Path:
+        """Return the file of the pool, which is made if it is missing. Raises DataError."""
+        path, folder, download = data_dir / f"{self.name}.npz", data_dir / self.name, self.config.download
+        if path.exists():
+            return path
+        *others, last = [
+            f"{path} (arrays x, y, client)",
+            f"{folder}/**/*.json (LEAF's own)",
+            *self.other_files(data_dir),
+        ]
+        looked = f"Looked for {', '.join(map(str, others))} and {last}"
+        ways_out = f"{looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
+
+        def make() -> dict[str, np.ndarray]:
+            if files := sources.leaf_files(folder):
+                return join_parts(sources.leaf_parts(files, self.convert_leaf), "json files of LEAF's", folder)
+            if other := next(filter(Path.exists, self.other_files(data_dir)), None):
+                return self.read_other(other)
+            parts = sources.hub_parts(self.repository, self.convert_hub, data_dir, ways_out, download)
+            return join_parts(parts, self.repository)
+
+        return build_cached(path, make, ways_out)
+
+    def other_files(self, data_dir: Path) -> list[Path]:
+        """Return further files with samples."""
+        return []

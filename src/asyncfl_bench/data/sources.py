@@ -1,33 +1,41 @@
-"""Sources of samples: LEAF's json files and repositories on Hugging Face, as parts for ``pool.join_parts``.
+"""Sources of samples that are not arrays yet: LEAF's json files, downloads, and the original files of image sets.
 
-Texts are downloaded from public copies into a plain file. CINIC-10's original files are read as arrays.
+Samples of many clients are returned as parts for ``pool.join_parts``, images as arrays, texts as a plain file.
+The only module that imports torchvision, also for ResNets.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from ..errors import InputError, first_line
 from .base import DataError, MissingData
 from .npz import write_once
-from .pool import PoolPart
 
-ROWS = 1000  # of a repository, converted in one go
-# of CIFAR-10 and CINIC-10, in the order of their labels
+# the client of each sample, x (M, ...) uint8 and y (M,)
+PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]
+ROWS = 1000  # rows of a repository that are converted together
+CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"
+CINIC10_MD5 = "6ee4d0c996905fe93221de577967a372"
+_CINIC10_IMAGE = (32, 32, 3)
+# classes of CIFAR-10 and CINIC-10, in the order of their labels
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SPLIT_FOLDERS = f"train and test, each with a folder of PNG files for each class ({', '.join(CLASS_NAMES)})"
 
 
 def leaf_files(folder: Path) -> list[Path]:
-    """LEAF's files below ``folder``, those to train first; empty if there are none.
+    """Return LEAF's files below ``folder``, training files first; empty without files.
 
-    LEAF's scripts leave every stage of their work beside each other. If there are folders `train` and `test` these are
-    taken, else the files `all_data*.json`, else all.
+    LEAF's scripts keep the files of every stage. Files in folders `train` and `test` are used; without such folders
+    the files `all_data*.json`, else all files.
     """
     found = sorted(folder.rglob("*.json"))
     parent = {path: path.parent.name for path in found}
@@ -36,9 +44,9 @@ def leaf_files(folder: Path) -> list[Path]:
 
 
 def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarray, np.ndarray]]) -> Iterator[PoolPart]:
-    """A part for each user in each file: `user_data: {USER: {x: [...], y: [...]}}`.
+    """Yield a part for each user in each file: `user_data: {USER: {x: [...], y: [...]}}`.
 
-    convert  turns a user's lists into arrays, raising ValueError, which says what it allows and what it found
+    convert  turns a user's lists into arrays, or raises ValueError with the expected and the found content
     Raises DataError with file and user.
     """
     for path in files:
@@ -63,11 +71,11 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
 
 
 def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Arrays of the PNG files in ``folder``/SPLIT/CLASS, as CINIC-10 has them, sorted by class and name.
+    """Return the arrays of the PNG files in ``folder``/SPLIT/CLASS (CINIC-10), sorted by class and name.
 
-    The splits are `train` and `test`; another one (`valid`) is left out.
+    The splits are `train` and `test`; `valid` is left out.
     shape  of an image: (H, W, 3)
-    Raises DataError, which names the folder or file, for what is missing and for other images.
+    Raises DataError with the folder or file for missing files and for other images.
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: must be a folder with {SPLIT_FOLDERS}, found a file")
@@ -82,7 +90,7 @@ def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.nda
 
 
 def _png_files(folder: Path, of_class: Path) -> list[Path]:
-    """Return the files of a class by name; DataError if there are none."""
+    """Return the files of a class by name. Raises DataError without files."""
     found = sorted(path for path in of_class.glob("*") if not path.name.startswith("."))
     if not found:
         missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
@@ -105,13 +113,57 @@ def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
     raise DataError(f"{path}: must be {wanted}; {remedy}")
 
 
+def torchvision(purpose: str) -> ModuleType:
+    """Return the module. Raises InputError if it is missing or does not fit the installed torch."""
+    try:
+        import torchvision as module
+    except (ImportError, RuntimeError) as error:  # RuntimeError: its operators were built for another torch
+        raise InputError(
+            f"{purpose} needs torchvision, which cannot be imported ({first_line(error)}). Install torch and "
+            "torchvision together from one index so that the two builds match (pip install torch torchvision); "
+            "`dataset=digits model=mlp` runs without it."
+        ) from error
+    return module
+
+
+def read_originals(label: str, folder: Path, data_dir: Path, download: bool, ways_out: str) -> dict[str, np.ndarray]:
+    """Return the arrays of the image set ``label`` from its original files.
+
+    folder    of the files, in ``data_dir``
+    download  fetch missing files
+    Raises DataError; MissingData for files that a download can replace.
+    """
+    if label == "CINIC10" and folder.exists():
+        return read_class_folders(folder, _CINIC10_IMAGE)
+    vision = torchvision(f"{'Downloading' if download else 'Reading the files of'} {label}")
+    try:
+        if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
+            part = data_dir / ".CINIC-10.part"  # a half unpacked folder would be read as complete
+            shutil.rmtree(part, ignore_errors=True)
+            unpack = vision.datasets.utils.download_and_extract_archive
+            unpack(CINIC10, str(data_dir), str(part), md5=CINIC10_MD5, remove_finished=True)
+            part.rename(folder)
+            return read_class_folders(folder, _CINIC10_IMAGE)
+        arrays = {}
+        for split in ("train", "test"):
+            part = getattr(vision.datasets, label)(root=str(data_dir), train=split == "train", download=download)
+            arrays[f"x_{split}"] = np.asarray(part.data, dtype=np.uint8)
+            arrays[f"y_{split}"] = np.asarray(part.targets, dtype=np.int64)
+        return arrays
+    except Exception as error:  # no network, a broken transfer, a wrong checksum: the remedy is the same
+        reason = " ".join(str(error).split())
+        if not download:
+            raise MissingData(f"{folder}: torchvision cannot read {label} there ({reason}). {ways_out}") from error
+        raise DataError(f"{label} is missing and its download failed ({reason}). {ways_out}") from error
+
+
 def hub_parts(
     repository: str, convert: Callable[[dict[str, Any]], PoolPart], data_dir: Path, ways_out: str, download: bool
 ) -> Iterator[PoolPart]:
-    """Parts of the split `train` of a repository on Hugging Face, which is downloaded into ``data_dir``/huggingface.
+    """Yield parts of the split `train` of a Hugging Face repository, downloaded to ``data_dir``/huggingface.
 
     convert  turns a dictionary of columns, each a list, into a part
-    Raises DataError, with ``ways_out``, for whatever fails, and unless ``download`` allows it.
+    Raises DataError with ``ways_out`` for any failure; MissingData if ``download`` is False.
     """
     if not download:
         raise MissingData(f"{repository} is missing. {ways_out}")
@@ -120,15 +172,14 @@ def hub_parts(
         rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))
         for columns in rows.iter(batch_size=ROWS):
             yield convert(columns)
-    except Exception as error:  # no network, a refused or cut transfer, other columns: the same way out for all
+    except Exception as error:  # no network, a broken transfer, other columns: the remedy is the same
         raise _download_error(repository, error, ways_out) from error
 
 
 def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
-    """Write the set of texts ``name`` (of data.texts) to ``path``, a json object a line, and return it.
+    """Write the texts ``name`` (of data.texts) to ``path``, a json object for each line, and return the path.
 
-    Of several jobs one downloads and the others wait for its file. Raises DataError, with ``ways_out``, for whatever
-    fails.
+    One of several jobs downloads, and the others wait. Raises DataError with ``ways_out`` for any failure.
     """
 
     def content() -> Callable[[BinaryIO], int]:
@@ -139,7 +190,7 @@ def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
 
 
 def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
-    """20 Newsgroups by date, whole posts, through scikit-learn."""
+    """Yield the whole posts of 20 Newsgroups, split by date, from scikit-learn."""
     from sklearn.datasets import fetch_20newsgroups
 
     try:
@@ -154,14 +205,14 @@ def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
 def _read_hub(
     repository: tuple[str, ...], fields: dict[str, str], data_dir: Path, ways_out: str
 ) -> Iterator[dict[str, Any]]:
-    """Lines of all splits of a repository on Hugging Face; those without a label are left out.
+    """Yield lines for all labelled rows of a Hugging Face repository.
 
-    fields  name of a text here -> its column there
+    fields  name of a text -> column of the repository
     """
     load_dataset = _load_dataset(repository[0], "text", ways_out)
     try:
         for split, rows in load_dataset(*repository, cache_dir=str(data_dir / "huggingface")).items():
-            for row in (row for row in rows if row["label"] >= 0):  # -1: GLUE keeps it to itself
+            for row in (row for row in rows if row["label"] >= 0):  # -1: GLUE does not publish the label
                 texts = {field: row[column] for field, column in fields.items()}
                 yield {"split": {"validation": "dev"}.get(split, split), "label": row["label"], **texts}
     except Exception as error:  # as above

@@ -1,4 +1,4 @@
-"""The synthetic data of FedProx: every client has its own linear model and its own inputs.
+"""The synthetic data of FedProx: each client has a different linear model and different inputs.
 
 Legend: N samples of a client, F = 60 features, C = 10 classes.
 """
@@ -26,15 +26,15 @@ LabelledSamples = tuple[np.ndarray, np.ndarray]
 @dataclass
 class SyntheticConfig(CheckedSettings):
     """
-    alpha        spread of the means of the clients' linear models; published 0, 0.5, 1. It raises all classes alike, so
-                 it changes no label
+    alpha        spread of the means of the clients' linear models; published 0, 0.5, 1. It raises all classes equally,
+                 so it does not change labels
     beta         spread of the clients' inputs, a standard deviation; published 0, 0.5, 1
-    clients      how many are made; must equal n_clients
+    clients      number of clients, which must be n_clients
     max_samples  cap on a client's samples before the split; null: none, as published
-    size_factor  every client's number of samples is multiplied by it; 5 in AsyncFedED's data
+    size_factor  factor of every client's number of samples; 5 in AsyncFedED's data
     data_seed    seed of the published generator, which draws everything; 0 in AsyncFedED's data; null: the run's seed,
-                 and each client has its own draws
-    size_seed    seed of the published generator for the sizes alone; null: drawn like all else
+                 with a stream for each client
+    size_seed    seed of the published generator for the sizes alone; null: sizes are drawn like the rest
     test_share   share of a client's samples in the common test set
     """
 
@@ -57,23 +57,22 @@ class SyntheticConfig(CheckedSettings):
 
 
 class Synthetic(DataSet):
-    """Synthetic(alpha, beta), 60 features, 10 classes, with its own clients (``heterogeneity=natural``).
+    """Synthetic(alpha, beta), 60 features, 10 classes, with natural clients (``heterogeneity=natural``).
 
     Client i    u_i ~ N(0, alpha), B_i ~ N(0, beta); W_i (60, 10) and b_i (10,) ~ N(u_i, 1); v_i (60,) ~ N(B_i, 1)
     Sample      x ~ N(v_i, diag(j^-1.2)), j = 1 .. 60;  y = argmax softmax(x W_i + b_i)
-    Alpha       u_i adds u_i (sum of x + 1) to every class alike, so no label depends on it: whatever alpha is, the
-                models differ as much as W_i and b_i with variance 1 do
+    Alpha       u_i adds u_i (sum of x + 1) to every class, so labels do not depend on it: for every alpha the models
+                differ as W_i and b_i with variance 1 do
     Size        size_factor (floor(LogNormal(4, 2)) + 50), capped at max_samples; the first floor((1 - test_share) size)
-                samples to train
+                samples are for training
     Source      Li et al. 2020, FedProx, arXiv:1812.06127, section 5.1 and the authors' generator. As in that generator
-                alpha and beta are standard deviations; read as variances, N(0, 0.5) would differ, 0 and 1 would not.
-    Drawn       by default each client from its own stream, so that its samples depend on the seed and its number
-                alone, not on how many clients there are; size_seed changes how many it has and not which: the smaller
-                client's samples are the first of the larger one's. With data_seed all come from one generator in the
-                published order, so that each depends on the clients before it and on their number.
+                alpha and beta are standard deviations; as variances N(0, 0.5) would differ, 0 and 1 would not.
+    Draws       By default each client has a stream, so its samples depend on seed and client number, not on n_clients.
+                size_seed only changes the number of samples: the smaller set is the beginning of the larger one. With
+                data_seed one generator draws all in the published order, so clients depend on earlier ones and on n.
     AsyncFedED  size_factor=5 (as in pFedMe's generator) with data_seed=0 gives the ten clients of arXiv:2205.13797:
-                52 795 samples, 5282 of them to test, 70.05 % of these of one class; its published runs show the sizes,
-                the number of test samples, and rounds whose accuracy stays at 70.07 %.
+                52 795 samples, 5282 of them for tests, 70.05 % of these of one class. Its published runs show the
+                sizes, the number of test samples, and rounds whose accuracy stays at 70.07 %.
     """
 
     Config = SyntheticConfig
@@ -108,7 +107,7 @@ class Synthetic(DataSet):
         )
         for client in range(n_clients):
             rng = streams.dataset(client)
-            own = rng.lognormal(4, 2)  # drawn in any case: all that follows stays the same
+            own = rng.lognormal(4, 2)  # drawn in any case, so that further draws do not change
             size = self._size(own if given_n is None else given_n[client])
             model_mean, input_mean = rng.normal(0, config.alpha), rng.normal(0, config.beta)
             yield _draw_samples(rng, rng.normal(input_mean, 1, FEATURES), model_mean, size)
@@ -116,7 +115,7 @@ class Synthetic(DataSet):
     def _draw_published(self, n_clients: int) -> Iterator[LabelledSamples]:
         """Draw all clients from one legacy generator (``numpy.random.RandomState``), as the published code does.
 
-        The order is all sizes, all means of models and of inputs, all centres; then each client's model and samples.
+        Order: all sizes, all means of models and inputs, all centres; then each client's model and samples.
         """
         rng = np.random.RandomState(self.config.data_seed)
         drawn_n = rng.lognormal(4, 2, n_clients)

@@ -1,4 +1,4 @@
-"""Texts with labels, read from plain files of one json object a line, as the numbers of their words.
+"""Labelled texts, read from files with one json object for each line, as ids of their words.
 
 Legend: N samples, L tokens of a sample.
 """
@@ -20,13 +20,14 @@ from ..errors import check
 from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
+from . import sources
 from .base import Data, DataError, DataSet, MissingData, describe_unreadable_text
 from .datasets import build_data
 from .npz import file_version, load_cached, read_npz
 
-PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # ids of no word: behind a short text, of words not known, between two texts
+PADDING, UNKNOWN, BETWEEN = 0, 1, 2  # special ids: behind a short text, for unknown words, between two texts
 FIRST_WORD = 3
-SIGN = "\n"  # that one text ends and the next begins: no word, since these have no white space
+SIGN = "\n"  # between two texts; words do not contain white space
 WORD = re.compile(r"\w+|[^\w\s]+")  # letters and digits, or a run of other signs
 SPLITS = ("train", "dev", "test")
 
@@ -34,10 +35,10 @@ SPLITS = ("train", "dev", "test")
 class TextFacts(NamedTuple):
     """Facts about a set of texts.
 
-    files       names that its file may have in the data directory, the first one for a download
-    fields      of a line with text in them
+    files       possible file names in the data directory, the first one for a download
+    fields      of a line with text
     judged_on   splits that may be the test set
-    held_out    training samples that are the split `dev` of a file without one
+    held_out    training samples that become the split `dev` in a file without one
     """
 
     files: tuple[str, ...]
@@ -50,7 +51,7 @@ class TextFacts(NamedTuple):
 KNOWN = {
     "newsgroups20": TextFacts(("newsgroups20.jsonl", "20news-bydate.jsonl"), 20, judged_on=("test",)),
     "sst2": TextFacts(("sst2.jsonl",), 2),
-    "mrpc": TextFacts(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as many as in GLUE's
+    "mrpc": TextFacts(("mrpc.jsonl",), 2, fields=("text1", "text2"), held_out=408),  # as in GLUE
 }
 DRAW = 0  # seed of the samples held out, the same for every run
 
@@ -58,14 +59,13 @@ DRAW = 0  # seed of the samples held out, the same for every run
 @dataclass
 class TextsConfig(CheckedSettings):
     """
-    name          the set, read from <data_dir>/NAME.jsonl
-    judged_on     the split that is the test set, test alone with newsgroups20; the split that is neither this nor
-                  to train is Data.x_other
-    test_samples  only the first ones of the test set
-    length        L, tokens of a text: longer ones are cut, shorter ones padded
-    words         known words, the most frequent first; null: all in the texts to train, or the model's own
-    features      WORD of <data_dir>/NAME-WORD.npz, an encoder's numbers for each text (scripts/embed_text.py); null:
-                  ids
+    name          of the set, read from <data_dir>/NAME.jsonl
+    judged_on     the split that is the test set; newsgroups20 only has test. The remaining split is Data.x_other
+    test_samples  only the first samples of the test set
+    length        L, tokens of a text: longer texts are cut, shorter ones padded
+    words         known words, the most frequent first; null: all in the training texts, or the model's own
+    features      WORD of <data_dir>/NAME-WORD.npz, with an encoder's numbers for each text (scripts/embed_text.py);
+                  null: ids
     download      true: download the file once if it is missing
     """
 
@@ -90,11 +90,11 @@ class TextsConfig(CheckedSettings):
 
 
 class Reader(Protocol):
-    """What makes the numbers that stand for texts: an encoder's own tokenizer.
+    """The tokenizer of an encoder.
 
-    key      by which its ids can be told from another one's
-    limit    ids of the longest text that the encoder takes
-    symbols  ids there are
+    key      identifies the tokenizer
+    limit    most ids of a text that the encoder takes
+    symbols  number of ids
     padding  the id behind shorter texts
     """
 
@@ -104,11 +104,11 @@ class Reader(Protocol):
     padding: int
 
     def ids(self, samples: list[list[str]], length: int) -> list[list[int]]:
-        """The ids of each sample, a text or a pair of texts, cut after ``length``."""
+        """Return the ids of each sample, a text or a pair of texts, cut after ``length``."""
 
 
 class OneId:
-    """A reader that gives each text one id. It stands for a model's own until that is needed."""
+    """A reader with one id for each text, which replaces a model's tokenizer until that is needed."""
 
     key, limit, symbols, padding = "", 2**31, 1, 0
 
@@ -119,15 +119,15 @@ class OneId:
 class Texts(DataSet):
     """20 Newsgroups, SST-2 or MRPC as (N, L) int32 ids of words, with id 0 behind texts shorter than L.
 
-    Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text; of MRPC
-            `text1` and `text2`, read as one text with a special sign between them. With ``download`` a missing file
-            is made of a public copy, once. DataError names file, line and what is wrong there.
+    Files   ``<data_dir>/<name>.jsonl``, a line ``{"split": "train", "label": 3, "text": "…"}`` for each text. MRPC has
+            `text1` and `text2`, read as one text with a special id between them. With ``download`` a missing file is
+            made once from a public copy. Raises DataError with file, line and problem.
     Words   runs of letters and digits, or of other signs, in lower case. The words of the training texts (cut to L)
-            have the ids from 3, the most frequent first, equally frequent ones by their letters; all others are id 1.
-            A model that comes with a tokenizer (model=bert) has its ids instead, and texts no longer than it takes.
-    Splits  `train` is trained on, ``judged_on`` is the test set. A file of MRPC without `dev` has 408 of its training
-            pairs held out for it by a fixed draw, where GLUE's list is another one.
-    Posts of 20 Newsgroups are read as they are, whose headers, signatures and quotes give much of the class away.
+            have the ids from 3, the most frequent first, equally frequent words in alphabetical order. All others are
+            id 1. A model with a tokenizer (model=bert) uses its ids, and texts up to its limit.
+    Splits  `train` for training, ``judged_on`` for tests. If a file of MRPC lacks `dev`, a fixed draw holds out 408 of
+            its training pairs; GLUE's list differs.
+    Posts   of 20 Newsgroups are read whole: their headers, signatures and quotes reveal much of the class.
     """
 
     Config = TextsConfig
@@ -137,7 +137,7 @@ class Texts(DataSet):
         self.config, self._reader = config, reader
 
     def with_reader(self, reader: Reader) -> Texts:
-        """Return these texts with the reader's ids. Raises ConfigError for settings of words and for long texts."""
+        """Return the texts with the reader's ids. Raises ConfigError for settings of words and for long texts."""
         check(self.config.words is None, "words", self.config.words, "null: this model comes with its own words")
         check(self.config.features is None, "features", self.config.features, "null: this model reads the texts")
         length = self.config.length
@@ -152,9 +152,9 @@ class Texts(DataSet):
         return load_cached((file_version(path), self.config, key), lambda: self._read(path))
 
     def samples(self, path: Path) -> tuple[dict[str, list[list[str]]], dict[str, list[int]], str]:
-        """Return the texts and labels of each split, and what they came from.
+        """Return the texts and the labels of each split, and their source.
 
-        Raises DataError for a file that cannot be read, ConfigError for more test samples than there are.
+        Raises DataError for a file that cannot be read, ConfigError for too many test samples.
         """
         known, told = KNOWN[self.config.name], path.name
         samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
@@ -212,7 +212,7 @@ class Texts(DataSet):
         return x, reader.symbols, reader.padding
 
     def file(self, data_dir: Path) -> Path:
-        """Return where the texts or their features are. Raises DataError if they are missing and not downloaded."""
+        """Return the file of the texts or features. Raises DataError if it is missing and may not be downloaded."""
         if self.config.features is not None:
             path = data_dir / f"{self.config.name}-{self.config.features}.npz"
             if path.exists():
@@ -220,9 +220,8 @@ class Texts(DataSet):
             made = f"`python scripts/embed_text.py {self.config.name} --data-dir {data_dir}` of the repository makes"
             raise MissingData(f"{path} is missing: {made} features of MiniLM-L6; dataset.features=null reads the texts")
         paths = [data_dir / file for file in KNOWN[self.config.name].files]
-        for path in paths:
-            if path.exists():
-                return path
+        if (found := next(filter(Path.exists, paths), None)) is not None:
+            return found
         looked = " and ".join(map(str, paths))
         line = {"split": "train", "label": 0} | dict.fromkeys(KNOWN[self.config.name].fields, "…")
         ways_out = (
@@ -232,8 +231,6 @@ class Texts(DataSet):
         )
         if not self.config.download:
             raise MissingData(f"{self.config.name} is missing. {ways_out}")
-        from . import sources  # here only: with the file there is no need of them
-
         return sources.downloaded_texts(self.config.name, paths[0], ways_out)
 
 
@@ -300,12 +297,12 @@ def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
 
 
 def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
-    """Move ``count`` samples from `train` to `dev`, of each class in proportion."""
+    """Move ``count`` samples from `train` to `dev`, with all classes in proportion."""
     y = np.array(labels["train"], dtype=np.int64)
     if len(y) <= count:
         raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")
     order = np.random.default_rng(DRAW).permutation(len(y))
-    # sorted by the place within the class, as a share of it: the first ones have all classes in proportion
+    # sorted by the relative position within the class: the first samples have all classes in proportion
     place = np.zeros(len(y))
     for label in np.unique(y):
         own = order[y[order] == label]

@@ -1,7 +1,7 @@
-"""The server's own samples, without labels. Drawn once for each seed; never the test images of the task.
+"""The server's own samples, without labels. They are drawn once for each seed and are never test samples of the task.
 
-A class takes its config; ``draw(data, data_dir, generator)`` gives what is left for the clients and the samples, which
-``match_samples`` turns into the form of the clients' samples. ConfigError or DataError where it cannot draw.
+``draw(data, data_dir, generator)`` of a class returns the clients' remaining data and the samples. ``match_samples``
+converts these to the form of the clients' samples. Raises ConfigError or DataError if nothing can be drawn.
 
 Legend: N samples, u of them the server's, C channels, H height, W width, F features, L tokens.
 """
@@ -19,17 +19,17 @@ from ..files import expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least
 from ..types import Facts
-from .base import DATA_DIRECTORY, Data, DataError, MissingData, hold_back, remove_samples
+from .base import DATA_DIRECTORY, Data, DataError, MissingData, draw_samples, hold_back, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
 from .npz import UNREADABLE, describe_unreadable, read_npz
 
 USUAL = 2000  # samples, as the FedEcho paper has
-LARGEST_SHARE = 0.2  # of the training set that is held back where no number is given
-# the set most like another one; for all others a name is needed
+LARGEST_SHARE = 0.2  # of the training set that is held back by default
+# data set -> the most similar one; other data sets need a name
 ALIKE = {"cifar10": "cifar100", "cifar100": "cifar10", "mnist": "fashion_mnist", "fashion_mnist": "mnist"}
 ALIKE |= {"digits": "mnist", "femnist": "fashion_mnist", "cinic10": "cifar100"}
-# digits of the same writers, CIFAR-10's images inside CINIC-10, ImageNet's in CINIC-10 and STL-10: some may be the
-# task's test images
+# sets with common images, some of which may be test images: digits of the same writers, CIFAR-10 in CINIC-10, ImageNet
+# in CINIC-10 and STL-10
 SAME = {"femnist": ("mnist",), "cifar10": ("cinic10",), "cinic10": ("cifar10", "stl10")}
 
 STL10, STL10_IMAGE = "http://ai.stanford.edu/~acoates/stl10/stl10_binary.tar.gz", 3 * 96 * 96  # address, bytes
@@ -40,7 +40,7 @@ Drawn = tuple[Data, np.ndarray | None]
 @dataclass
 class UnlabelledConfig(CheckedSettings):
     def resolve(self, facts: Facts) -> None:
-        """Put values in the place of null. Raises ConfigError for what does not fit the facts."""
+        """Replace null by values. Raises ConfigError for settings that do not fit the facts."""
 
     def idle(self, facts: Facts) -> dict[str, str]:
         if facts.outputs or not fields(self):
@@ -59,7 +59,7 @@ class SamplesConfig(UnlabelledConfig):
 
 
 class Unlabelled:
-    """Base of the choices. ``draw(data, data_dir, generator)`` gives what is left for the clients, and the samples."""
+    """Base of the sources of samples."""
 
     Config: type[UnlabelledConfig] = SamplesConfig
 
@@ -67,12 +67,12 @@ class Unlabelled:
         self.config = config
 
     def file(self, data_dir: Path) -> Path | None:
-        """Return the file in the data directory with the samples, as ``DataSet.file`` does."""
+        """Return the file with the samples, as ``DataSet.file``."""
         return None
 
 
 class Nothing(Unlabelled):
-    """The server has none."""
+    """No samples."""
 
     Config = UnlabelledConfig
 
@@ -87,11 +87,11 @@ class HeldBackConfig(SamplesConfig):
     """
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        return {}  # it leaves the clients fewer samples in any case
+        return {}  # it removes samples from the clients in any case
 
 
 class HeldBack(Unlabelled):
-    """Some of the training samples, which no client then has."""
+    """Training samples that are removed from the clients."""
 
     Config = HeldBackConfig
 
@@ -99,8 +99,7 @@ class HeldBack(Unlabelled):
         total = len(data.y_train)
         count = self.config.samples or max(1, min(USUAL, int(LARGEST_SHARE * total)))
         check(count < total, "samples", count, f"less than {total}, the training samples of the data set")
-        held = np.zeros(total, dtype=bool)
-        held[generator.permutation(total)[:count]] = True
+        held = draw_samples(total, count, generator)
         return remove_samples(data, held), data.x_train[held]
 
 
@@ -120,8 +119,8 @@ class Auto:
 @dataclass
 class ImagesConfig(SamplesConfig):
     """
-    name  mnist | fashion_mnist | cifar10 | cifar100 | cinic10 | stl10 (its unlabeled_X.bin); null: the one of these
-          most like the clients' set
+    name  mnist | fashion_mnist | cifar10 | cifar100 | cinic10 | stl10 (its unlabeled_X.bin); null: the set that is
+          most similar to the clients' set
     """
 
     name: str | None = None
@@ -137,7 +136,7 @@ class ImagesConfig(SamplesConfig):
 
 
 class Images(Unlabelled):
-    """Training images of another set; of STL-10 those without labels."""
+    """Training images of another set, or the unlabelled images of STL-10."""
 
     Config = ImagesConfig
 
@@ -164,10 +163,10 @@ def find_stl10(data_dir: Path) -> Path:
 
 
 def open_stl10(data_dir: Path) -> np.ndarray:
-    """Map STL-10's file of images without labels, read where it is used: (N, 3, 96, 96) uint8.
+    """Return STL-10's images without labels as a memory-mapped (N, 3, 96, 96) uint8 array.
 
     The file has three planes of 96x96 bytes for each image, red first, each plane column by column. Raises DataError if
-    the file is missing or its size is not that of whole images.
+    the file is missing or has a part of an image.
     """
     path = find_stl10(data_dir)
     size = path.stat().st_size
@@ -180,7 +179,7 @@ def open_stl10(data_dir: Path) -> np.ndarray:
 @dataclass
 class OwnArrayConfig(SamplesConfig):
     """
-    path  required; the file, absolute or relative to where the command is started
+    path  required; the file, absolute or relative to the current folder
     """
 
     path: str | None = None
@@ -240,7 +239,7 @@ class Noise(Unlabelled):
 
 
 class OtherSplit(Unlabelled):
-    """What the data set has besides the samples to train and to test, its labels thrown away."""
+    """Samples of the data set that are neither for training nor for tests, without their labels."""
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         if data.x_other is None:
@@ -259,10 +258,10 @@ def load_and_draw(
     augment: bool = False,
     validation_share: float = 0.0,
 ) -> Drawn:
-    """Return the clients' data and the server's samples, (u, ...) or None. Imports no torch.
+    """Return the clients' data and the server's samples, (u, ...) or None. Torch is not imported.
 
     validation_share  of the training samples, held back before the server's samples are drawn
-    Raises ConfigError with the full key for what the data set does not have, DataError when it cannot be had.
+    Raises ConfigError with the full key for settings that do not fit the data, DataError if data are not available.
     """
     with naming_group("dataset"):
         data = dataset.load(data_dir, streams, n_clients)
@@ -286,8 +285,8 @@ def _choose_samples(x: np.ndarray, samples: int | None, generator: np.random.Gen
 def match_samples(x: np.ndarray, data: Data) -> np.ndarray:
     """Convert samples to the form of the clients' samples. Floats do not change; uint8 images get the shape and range.
 
-    x  floats, or (N, C, H, W) uint8. Sizes change by linear interpolation, colours become grey by their mean and grey
-       images three times the same. Raises ConfigError where the clients' samples are no images.
+    x  floats, or (N, C, H, W) uint8. Sizes change by linear interpolation, colours become grey by their mean, and grey
+       images are repeated in three channels. Raises ConfigError if the clients' samples are not images.
     """
     if x.dtype != np.uint8 or (x.dtype, x.shape[1:]) == (data.x_train.dtype, data.shape):
         return x
@@ -308,7 +307,7 @@ def match_samples(x: np.ndarray, data: Data) -> np.ndarray:
 
 
 def check_images(data: Data) -> None:
-    """ConfigError where the clients' samples are no images, which others could be brought into the shape of."""
+    """Raise ConfigError if the clients' samples are not images."""
     if len(data.shape) != 3 or data.symbols is not None:
         raise ConfigError("", "images", f"must be held_back, noise or arrays of floats: clients have {_kind(data)}")
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..data.vision import torchvision
+from ..data.sources import torchvision
 from .layers import Layer
 
 
