@@ -25,7 +25,7 @@ import torch
 
 from asyncfl_bench import run
 from asyncfl_bench.config import options
-from asyncfl_bench.tracking.trace import TRACE_TYPES
+from asyncfl_bench.tracking.rundir import TRACE_TYPES
 
 TOLERANCE = 1e-3  # largest difference of a weight over the largest weight
 # the same where a run draws on the device: GAS generates activations, int8 rounds at random by a step of 1/127

@@ -11,7 +11,7 @@ from tiers import slow
 from asyncfl_bench import run
 from asyncfl_bench.clients.choosing import executor_class
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.tracking.trace import TRACE_TYPES
+from asyncfl_bench.tracking.rundir import TRACE_TYPES
 
 WORLDS = {
     "gradients": ["algorithm=ace", "model=mlp"],

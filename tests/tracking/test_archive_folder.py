@@ -55,19 +55,6 @@ def test_the_same_directories_add_nothing_and_a_run_made_again_supersedes_its_ro
     assert load_runs(archive)["summary.wall_seconds"].tolist() == [1.5, 1.5]
 
 
-def test_a_single_file_is_read_as_before_and_becomes_the_first_file_of_the_folder(tmp_path):
-    paper = tmp_path / "results" / "ace"
-    for seed in (0, 1):
-        write_run(tmp_path / "runs", seed=seed)
-        pack_archive([tmp_path / "runs"], paper / "runs.parquet")
-    single = (paper / "runs.parquet").read_bytes()
-    assert seeds_of(paper) == [0, 1]
-    write_run(tmp_path / "runs", seed=2)
-    assert pack_archive([paper / "runs.parquet", tmp_path / "runs"], paper / "archive") == 3
-    assert not (paper / "runs.parquet").exists() and single in contents(paper / "archive").values()
-    assert seeds_of(paper) == seeds_of(paper / "archive") == [0, 1, 2] and len(contents(paper / "archive")) == 2
-
-
 def test_a_folder_is_rewritten_batch_by_batch_without_its_superseded_runs(tmp_path):
     archive = tmp_path / "archive"
     for seed, seconds in ((0, 1.5), (1, 1.5), (1, 9.5)):

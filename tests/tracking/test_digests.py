@@ -15,9 +15,8 @@ from reports.runs_by_hand import write_run
 from asyncfl_bench.files import read_parquet, read_tensors
 from asyncfl_bench.tracking import records
 from asyncfl_bench.tracking.archive import pack_archive
-from asyncfl_bench.tracking.rundir import DIGESTED, RunDirectory
+from asyncfl_bench.tracking.rundir import DIGESTED, RunDirectory, Trace
 from asyncfl_bench.tracking.runs import load_clients, load_points, load_runs
-from asyncfl_bench.tracking.trace import Trace
 
 ROW = (1, 0.5, 7, 0, 0, 0, 100, 3, True, 0.5)
 

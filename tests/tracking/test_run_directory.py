@@ -13,8 +13,7 @@ import torch
 
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.tracking.metrics import COUNTERS, read_metrics
-from asyncfl_bench.tracking.rundir import RunDirectory
-from asyncfl_bench.tracking.trace import TRACE_TYPES, Trace
+from asyncfl_bench.tracking.rundir import TRACE_TYPES, RunDirectory, Trace
 
 
 def read_as_documented(path: Path) -> pd.DataFrame:

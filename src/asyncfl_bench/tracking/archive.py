@@ -1,11 +1,11 @@
 """Finished runs in parquet files: settings, summaries and metrics, without weights.
 
-An archive is a parquet file, or a folder of such files that are written once, one for each packed batch, each named
-by its digest. A file has a row a run: name, identity, experiment, results_version, status, config and summary (JSON),
-and a list for each column of metrics.jsonl and of clients.parquet, under its name with ``point.`` or ``client.``
-before it. Columns that no page shows are single precision, all others are exact. Each page of a file has a checksum,
-and the footer a digest of each column: a flipped bit is an error that names the file. Runs that a later file replaces
-are lines ``FILE NAME`` of ``superseded.txt`` in the folder; no reader sees them.
+An archive is a parquet file, or a folder of such files, one for each packed batch, each named by its digest and
+written once. A file has a row for each run: name, identity, experiment, results_version, status, config and summary
+(JSON), and a list for each column of metrics.jsonl and of clients.parquet, with ``point.`` or ``client.`` before its
+name. Columns that no page shows are single precision, all others are exact. Each page of a file has a checksum, and
+the footer a digest of each column: a flipped bit is an error that names the file. Runs that a later file replaces are
+lines ``FILE NAME`` of ``superseded.txt`` in the folder, and are skipped by readers.
 """
 
 from __future__ import annotations
@@ -38,22 +38,20 @@ from .records import MEASURED, Record, check_record, find_runs, read_directory, 
 
 RESULTS = "results"  # default folder of pages and archives
 NAME = "archive"  # of a paper, in its folder
-_SINGLE = "runs.parquet"  # the archive of a paper before it was a folder
-_ASIDE = (CLIENT, *(POINT + family for family in FAMILIES))  # columns that no check of a run reads
+_ASIDE = (CLIENT, *(POINT + family for family in FAMILIES))  # columns that checks of a run do not read
 
 
 def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
     """Add the finished runs (ok and diverged) at or below ``places``, archives included, to the archive ``target``.
 
-    A ``target`` called ``*.parquet`` is written again with all its runs. Another one is a folder, and gets one more
-    file with the runs that it lacks; ``runs.parquet`` beside it becomes its first file. Of two runs with one identity
-    and code the one of the newer results version counts, then the one that ended well, then the one with a table of
-    its clients, then the one in a run directory, then the one in ``target``: other archives bring what it lacks. A
-    ``target`` that gains nothing is left as it is.
+    A ``target`` called ``*.parquet`` is rewritten with all its runs. Any other target is a folder, and gets one more
+    file with the new runs. Of two runs with one identity and code the preferred one has the newer results version, then
+    status ok, then a table of its clients, then a run directory, then a place in ``target``. A ``target`` without new
+    runs does not change.
 
-    only  experiments whose runs are added; None: all
-    Returns how many runs the archive then holds. Raises BenchError when there is none, an archive cannot be read, or
-    ``target`` holds a run that does not agree with itself.
+    only  experiments whose runs are added; None for all
+    Returns the number of runs in the archive. Raises BenchError without runs, for an archive that cannot be read, and
+    if ``target`` has a run that contradicts itself.
     """
     from filelock import FileLock
 
@@ -64,11 +62,9 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
         say(f"left out, {folder}: {why}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        if is_folder:
-            _move_single_file(target)
         held = {file: _read_own_records(file) for file in archive_files(target)}
         own = {id(record): (file, record.name) for file, records in held.items() for record in records}
-        taken = {file.resolve() for file in (*held, target.with_name(_SINGLE))}
+        taken = {file.resolve() for file in held}
         added = [record for file in archives if file.resolve() not in taken for record in _read_other_records(file)]
         mine = [record for records in held.values() for record in records]
         kept: dict[tuple[str, str | None], Record] = {}
@@ -95,11 +91,11 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
 
 
 def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> int:
-    """Write each run of an archive as ``change`` returns it; identity and name follow from its config.
+    """Write each run of an archive as ``change`` returns it. Identity and name follow from its config.
 
-    ``change`` gets runs as they are stored, also those that do not agree with themselves. A folder keeps its batches,
-    each under its new digest, without its superseded runs. Returns the number of runs. Raises BenchError, and leaves
-    the archive as it is, when a file cannot be read or two runs get one identity.
+    ``change`` gets the stored runs, inconsistent ones included. A folder keeps its batches, under new digests
+    and without superseded runs. Returns the number of runs. Raises BenchError, without a change, if a file cannot be
+    read or two runs get one identity.
     """
     from filelock import FileLock
 
@@ -124,31 +120,31 @@ def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> i
 
 def archive_of_paper(folder: Path) -> Path | None:
     """Return the archive in the folder of a paper's pages, or None."""
-    return next((place for name in (NAME, _SINGLE) if (place := folder / name).exists()), None)
+    return place if (place := folder / NAME).exists() else None
 
 
 def archive_around(file: Path) -> Path:
-    """Return the archive that a parquet file is a part of: its folder, or the file itself."""
+    """Return the archive of a parquet file: its folder, or the file itself."""
     return file.parent if file.parent.name == NAME else file
 
 
 def archive_files(archive: Path) -> list[Path]:
-    """Return the parquet files of an archive, sorted; none if it does not exist."""
+    """Return the sorted parquet files of an archive; none if it does not exist."""
     if archive.is_dir():
         return sorted(file for file in archive.glob("*.parquet") if not file.name.startswith("."))
     return [archive] if archive.exists() else []
 
 
 def results_folder() -> Path:
-    """Return the folder of pages: ``results`` here, or where it does not exist that of the git checkout around."""
+    """Return the folder of pages: ``results`` here, else ``results`` of the surrounding git checkout."""
     here, around = Path(RESULTS), _around(RESULTS)
     return here if here.is_dir() or not around.is_dir() else Path(os.path.relpath(around))
 
 
 def archive_folders(folder: str | Path = RESULTS) -> list[Path]:
-    """Return the existing folders of this name, in which archives are looked for.
+    """Return the existing folders of this name that are searched for archives.
 
-    They are here, at the top of the git checkout around, and in the checkout of an editable install.
+    They are here, at the top of the surrounding git checkout, and in the checkout of an editable install.
     """
     given, checkout = expand_home(folder, "archive_dir"), checkout_directory()
     found: dict[str, Path] = {}
@@ -159,7 +155,7 @@ def archive_folders(folder: str | Path = RESULTS) -> list[Path]:
 
 
 def describe_archive_folders(folder: str | Path = RESULTS) -> str:
-    """Return where archives were looked for: ``archives below results``."""
+    """Return the searched folders as text: ``archives below results``."""
     found = archive_folders(folder)
     text = f"archives below {' and '.join(map(str, found))}" if found else f"no archives in {folder}"
     carries_none = checkout_directory() is None and str(folder) == RESULTS
@@ -167,17 +163,16 @@ def describe_archive_folders(folder: str | Path = RESULTS) -> str:
 
 
 def _around(folder: str | Path) -> Path:
-    """Return the path of ``folder`` at the top of the git checkout around the current directory."""
+    """Return the path of ``folder`` at the top of the surrounding git checkout."""
     here = Path.cwd()
     return next((place for place in (here, *here.parents) if (place / ".git").exists()), here) / folder
 
 
 def archives_by_identity(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
-    """Return identity -> archive of every measured run below ``folder`` that a report shows.
+    """Return identity -> archive of the measured runs below ``folder`` with the current results version.
 
-    Runs under another results version are left out. A file that is not an archive, or a damaged one, has no runs
-    here; a line says so, once for each state of the file.
-    wanted  identities to look for; None: all
+    Damaged and other files have no runs here, and a line reports them, once for each state of the file.
+    wanted  identities to look for; None for all
     """
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
@@ -190,9 +185,9 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
 
 
 def measured_run(path: Path, identity: str, code: str | None = None) -> Record | None:
-    """A run of an archive that ended by itself and contradicts nothing, without the columns of ``_ASIDE``.
+    """Return a consistent run of an archive that is ok or diverged, without the columns of ``_ASIDE``; else None.
 
-    code  digest of the user's code, of which a run is preferred
+    code  digest of the user's code of the preferred run
     """
     try:
         found = _read_measured_runs(path, _file_stamp(path), identity)
@@ -202,7 +197,7 @@ def measured_run(path: Path, identity: str, code: str | None = None) -> Record |
 
 
 def archived_summaries(path: Path) -> list[tuple[str, str]]:
-    """Return (summary, config) of every run of an archive, as JSON. Raises BenchError when the file cannot be read."""
+    """Return (summary, config) of every run of an archive as JSON. Raises BenchError if the file cannot be read."""
     columns = read_table(path, {"summary", "config"}.__contains__)
     return list(zip(columns["summary"].to_pylist(), columns["config"].to_pylist(), strict=True))
 
@@ -210,7 +205,7 @@ def archived_summaries(path: Path) -> list[tuple[str, str]]:
 def read_run_points(path: Path, identity: str, code: object = None) -> dict[str, np.ndarray]:
     """Return the points of one run by metric. code: of its summary.
 
-    Raises BenchError when the file cannot be read or lacks the run.
+    Raises BenchError if the file cannot be read or lacks the run.
     """
     for record in read_archive(path):
         if record.identity == identity and record.summary.get("code_digest") == code:
@@ -229,7 +224,7 @@ def read_archive(path: Path) -> list[Record]:
 
 @functools.lru_cache(maxsize=2**14)
 def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> list[Record]:
-    """Return the runs of this identity that have a measured status and agree with themselves, one for each code."""
+    """Return the consistent runs of this identity with a measured status, one for each code."""
     table, places = _read_checked_columns(path, stamp)
     records = [check_record(_unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
     return [record for record in records if record.status in MEASURED and record.identity == identity]
@@ -237,7 +232,7 @@ def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> li
 
 @functools.lru_cache(maxsize=8)
 def _read_checked_columns(path: Path, stamp: tuple[int, ...]) -> tuple[Any, dict[str, list[int]]]:
-    """Return the columns of an archive that ``check_record`` reads, and the rows of each identity."""
+    """Return the columns for ``check_record``, and the rows of each identity."""
     table = read_table(path, lambda name: not name.startswith(_ASIDE))
     rows: dict[str, list[int]] = {}
     for row, identity in enumerate(table["identity"].to_pylist()):
@@ -259,7 +254,7 @@ def _parse_mapping(text: str | None) -> dict[str, Any]:
 
 
 def _unpack_records(table: Any, path: Path) -> list[Record]:
-    """Return the rows of an archive as records, unchecked. Raises InputError for what no run is."""
+    """Return the rows of an archive as unchecked records. Raises InputError for a malformed row."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     of_points, of_clients = (
         {name.removeprefix(first): split_lists(table[name]) for name in table.column_names if name.startswith(first)}
@@ -279,7 +274,7 @@ def _unpack_records(table: Any, path: Path) -> list[Record]:
 
 
 def _read_own_records(target: Path) -> list[Record]:
-    """Return the runs of a file that is to be written again or added to. Raises BenchError when a run would be lost."""
+    """Return the runs of a file of the target. Raises BenchError for a run that would be lost."""
     records = read_archive(target)
     for record in records:
         if record.status not in MEASURED:  # it would be lost
@@ -288,7 +283,7 @@ def _read_own_records(target: Path) -> list[Record]:
 
 
 def _read_other_records(path: Path) -> list[Record]:
-    """Return the runs of another archive; none, and a line that says so, if the file is not an archive."""
+    """Return the runs of another archive; none, with a line, if the file is not an archive."""
     try:
         return read_archive(path)
     except NotAnArchive as error:
@@ -297,11 +292,11 @@ def _read_other_records(path: Path) -> list[Record]:
 
 
 def _finished_identities(path: Path) -> tuple[str, ...]:
-    """Return the identities of runs that need not be run again; a run that diverged would diverge again."""
+    """Return the identities of finished runs, diverged ones included, which would diverge again."""
     try:
         return _read_finished_identities(path, _file_stamp(path))
     except InputError:
-        return ()  # it went while we looked
+        return ()  # removed meanwhile
 
 
 @functools.lru_cache(maxsize=256)
@@ -315,9 +310,9 @@ def _read_finished_identities(path: Path, stamp: tuple[int, ...]) -> tuple[str, 
 
 
 def _file_stamp(path: Path) -> tuple[int, ...]:
-    """Return time of change [ns] and size [bytes] of a file and of the list of superseded runs beside it.
+    """Return time of change [ns] and size [bytes] of a file and of its list of superseded runs.
 
-    Raises InputError when the file cannot be read.
+    Raises InputError if the file cannot be read.
     """
     try:
         status = path.stat()
@@ -327,7 +322,7 @@ def _file_stamp(path: Path) -> tuple[int, ...]:
 
 
 def _preference_key(record: Record) -> tuple:
-    """Return a sort key by which the preferred of two records of one run comes last."""
+    """Return a sort key, by which the preferred record of a run is last."""
     version = record.results_version
     return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
 
@@ -344,7 +339,7 @@ def _write_archive(records: list[Record], target: Path) -> None:
 
 
 def _add_batch(folder: Path, records: list[Record]) -> Path | None:
-    """Write a file with these runs, if any, named by its digest. Returns it."""
+    """Write these runs, if any, to a file named by its digest. Returns the file."""
     if not records:
         return None
     folder.mkdir(exist_ok=True)
@@ -364,13 +359,6 @@ def _write_superseded(folder: Path, runs: Iterable[tuple[Path, str]]) -> None:
             opened.write("".join(f"{line}\n" for line in sorted(lines)).encode())
 
 
-def _move_single_file(folder: Path) -> None:
-    """Move ``runs.parquet`` beside the folder of an archive into it, under the name of its digest."""
-    if (single := folder.with_name(_SINGLE)).is_file():
-        folder.mkdir(exist_ok=True)
-        os.replace(single, folder / f"{hashlib.sha256(single.read_bytes()).hexdigest()[:16]}.parquet")
-
-
 def _is_same_run(one: Record, other: Record) -> bool:
-    """Return True if an archive would hold the same values of both."""
+    """Return True if both records have the same values in an archive."""
     return one is other or build_table([one]).equals(build_table([other]))

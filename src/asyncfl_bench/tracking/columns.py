@@ -1,4 +1,4 @@
-"""Tables of an archive: their columns with types and digests, their lists as arrays, and how they are read."""
+"""Tables of an archive: columns with types and digests, lists as arrays, reading and writing."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from .records import Record
 
 POINT, CLIENT = "point.", "client."  # before the name of a metric, and of a column of clients.parquet
 _KEY, _VERSION = b"asyncfl_bench.archive", b"2"  # of the format, in the footer
-_DIGESTS = b"asyncfl_bench.digests"  # of the columns, there too
+_DIGESTS = b"asyncfl_bench.digests"  # of the columns, in the footer
 SUPERSEDED = "superseded.txt"
-_LARGEST_LIST = 2**24  # bytes of it
+_LARGEST_LIST = 2**24  # bytes of superseded.txt
 FAMILIES = ("age/", "clients/", "in_flight/", "model/", "participation/", "staleness/", "train/")
-_ROUNDED = tuple(POINT + name for name in (*FAMILIES, "test/loss", "validation/loss", "wall_time"))  # on no page
+_ROUNDED = tuple(POINT + name for name in (*FAMILIES, "test/loss", "validation/loss", "wall_time"))  # not on pages
 _LOCAL = ("output_dir", "data_dir", "archive_dir", "resume", "tracking")
 _LEVEL = 12  # of zstd: 19 takes seven times as long for 4 % less
 _TEXTS = ("name", "identity", "experiment", "status", "config", "summary")
 
 
 class NotAnArchive(InputError):
-    """The parquet file is not an archive of runs."""
+    """A parquet file is not an archive of runs."""
 
 
 def check_columns(schema: Any) -> None:
-    """Raise ValueError for a pyarrow schema that no archive has."""
+    """Raise ValueError for a pyarrow schema that is not that of an archive."""
     import pyarrow as pa
 
     def is_number(kind: Any) -> bool:
@@ -53,7 +53,7 @@ def check_columns(schema: Any) -> None:
 
 
 def column_digest(column: Any) -> str:
-    """A hash of the type, lengths and values of a column, whatever its pages and buffers."""
+    """Return a digest of the type, lengths and values of a column. Pages and buffers do not matter."""
     import pyarrow as pa
 
     digest, whole = hashlib.blake2b(digest_size=16), column.combine_chunks()
@@ -68,7 +68,7 @@ def column_digest(column: Any) -> str:
 
 
 def split_lists(column: Any) -> list[np.ndarray | None]:
-    """Return a column of lists as an array a row; None for a run without such a metric."""
+    """Return an array for each row of a column of lists; None for a run without the metric."""
     chunk = column.chunk(0) if column.num_chunks else column.combine_chunks()
     values = chunk.values.to_numpy(zero_copy_only=False)
     values = values.astype(np.float64) if values.dtype == np.float32 else values
@@ -77,10 +77,10 @@ def split_lists(column: Any) -> list[np.ndarray | None]:
 
 
 def build_table(records: Sequence[Record]) -> Any:
-    """Return the records as a table, a row a run."""
+    """Return a table with a row for each record."""
     import pyarrow as pa
 
-    # without the places of the machine that ran it, since archives are given to others
+    # without paths of the machine, because archives are shared
     portable = [_without_keys(one.config, _LOCAL) for one in records]
     texts = {
         "name": _unique_names(records),
@@ -107,7 +107,7 @@ def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
 
 
 def _unique_names(records: Sequence[Record]) -> list[str]:
-    """Return names that no two runs of an archive share, also if a person chose a run's name."""
+    """Return unique names of runs, also if users chose equal names."""
     names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
     counts = Counter(names)
     return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
@@ -116,7 +116,7 @@ def _unique_names(records: Sequence[Record]) -> list[str]:
 def write_table(table: Any, file: BinaryIO) -> None:
     """Write a table of runs as parquet, with the format and the digest of each column in its footer.
 
-    Shares have few values, so a dictionary is smallest for them. The bytes of other numbers are sorted by weight.
+    Accuracies have few values, so a dictionary is smallest for them. Bytes of other numbers are sorted by significance.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -143,7 +143,7 @@ def write_table(table: Any, file: BinaryIO) -> None:
 
 
 def read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
-    """Return all columns of an archive or the wanted ones, each compared with its digest.
+    """Return the columns of an archive, or only the wanted ones, each compared with its digest.
 
     Raises NotAnArchive or InputError.
     """
@@ -167,7 +167,7 @@ def read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
             raise ValueError(f"the digest of {', '.join(sorted(changed)[:3])} differs")
     except InputError:
         raise
-    except Exception as error:  # a damaged footer makes the reader raise errors of any kind
+    except Exception as error:  # the reader raises errors of any kind for a damaged footer
         if known := getattr(error, "strerror", None):
             raise InputError(f"{path}: {known}") from None
         reason = " ".join(first_line(error).split())
@@ -178,7 +178,7 @@ def read_table(path: Path, wanted: Callable[[str], bool] | None = None) -> Any:
 
 
 def _superseded_names(path: Path) -> set[str]:
-    """Return the names of the runs of a file that later files replace. Raises InputError for a malformed list."""
+    """Return the names of a file's superseded runs. Raises InputError for a malformed list."""
     try:
         with open_regular(path.with_name(SUPERSEDED), largest=_LARGEST_LIST) as file:
             lines = file.read().decode().splitlines()

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object per logged point, appended and flushed, so a killed run keeps what it measured."""
+"""metrics.jsonl: a JSON object for each logged point, appended and flushed, so that a killed run keeps its points."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ..files import LARGEST_FILE, open_own, open_regular, to_json_types
 
 COUNTERS = ("iteration", "uploads", "client_steps", "virtual_time", "wall_time")
 _LONGEST_LINE, _LARGEST = 2**24, 4 * LARGEST_FILE  # bytes
-SENT = ("uplink_bytes", "downlink_bytes")  # counters too, which some archived runs lack
+SENT = ("uplink_bytes", "downlink_bytes")  # also counters, but missing in some archived runs
 
 
 class MetricsFile:
-    """Appends points to ``path``; the file appears with the first point.
+    """Appends points to ``path``. The first point creates the file.
 
-    A number that is NaN or infinite is written as ``null``, which is valid JSON and which pandas reads back as NaN.
-    That a run diverged is said by summary.json.
+    NaN and infinite numbers are written as ``null``, which is valid JSON and which pandas reads as NaN. The status of a
+    diverged run is in summary.json.
     """
 
     def __init__(self, path: Path):
@@ -30,11 +30,11 @@ class MetricsFile:
         self._file: Any = None
 
     def write(self, row: dict[str, object]) -> None:
-        """Append one point: the five COUNTERS first, then the metrics in the order given."""
+        """Append one point: the five COUNTERS first, then the metrics in the given order."""
         ordered = {name: row[name] for name in COUNTERS} | row
         line = json.dumps(to_json_types(ordered), allow_nan=False) + "\n"
         if self._file is None:
-            self._file = open_own(self.path, "a+b", buffering=0)  # one write per line: nothing waits in a buffer
+            self._file = open_own(self.path, "a+b", buffering=0)  # one write for each line, without a buffer
             self._file.seek(0)
             self._file.truncate(self._file.readall().rfind(b"\n") + 1)  # a killed run may have left half a line
         elif not os.fstat(self._file.fileno()).st_nlink:
@@ -42,9 +42,9 @@ class MetricsFile:
         self._file.write(line.encode())
 
     def truncate(self, lines: int) -> None:
-        """Keep the first ``lines`` complete lines: what a resumed run had logged at its checkpoint.
+        """Keep the first ``lines`` complete lines, which a resumed run had logged at its checkpoint.
 
-        Raises BenchError when there are fewer, since the run could not be continued without a gap.
+        Raises BenchError if there are fewer, because the resumed run would have a gap.
         """
         self.close()
         if not lines:
@@ -61,7 +61,7 @@ class MetricsFile:
             file.truncate(file.tell())
 
     def count_whole_lines(self) -> int:
-        """Return the number of lines before the first that is incomplete or not a JSON object."""
+        """Return the number of lines before the first one that is incomplete or not a JSON object."""
         count = 0
         with suppress(BenchError):
             for _ in iter_metrics(self.path):
@@ -80,15 +80,15 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> list[dict[str, object]]:
-    """All points of a metrics.jsonl, oldest first; a half-written last line is left out, a missing file is empty.
+    """Return all points of a metrics.jsonl without a half-written last line; none of a missing file.
 
-    Raises BenchError naming the line when a complete line is not a JSON object.
+    Raises BenchError with the number of a complete line that is not a JSON object.
     """
     return list(iter_metrics(path))
 
 
 def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
-    """What ``read_metrics`` gives, a point at a time: long runs have hundreds of thousands."""
+    """Yield the points of ``read_metrics`` one by one, because long runs have hundreds of thousands."""
     path = Path(path)
     if not path.exists():
         return

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes: a bar on a terminal, now and then a plain line in a log file."""
+"""Progress of a run: a bar on a terminal, occasional plain lines in a log file."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 _SECONDS_BETWEEN_REDRAWS = 0.1
 _SECONDS_TO_ANNOUNCE = 1.0
-_QUIET_SECONDS = 10.0  # off a terminal: at most one line in this time, so nothing for a run that is shorter
+_QUIET_SECONDS = 10.0  # between lines outside a terminal; shorter runs print nothing
 
 
 class Progress:
-    """Shows how far a run is. ``update`` costs about a microsecond except when it draws.
+    """Shows the progress of a run. ``update`` takes about a microsecond if it does not draw.
 
-    total          the budget in its own unit (iterations, uploads, virtual time ...), or None when it has no end
-    label          the run's short name
-    stream         where to write; None means stderr
-    done           how much of the budget was used before this process began (a resumed run)
-    clock          seconds, only differences matter
+    total   budget in its unit (iterations, uploads, virtual time ...), or None without an end
+    label   short name of the run
+    stream  output; None for stderr
+    done    budget used before this process (a resumed run)
+    clock   monotonic seconds
     """
 
     def __init__(
@@ -66,7 +66,11 @@ class Progress:
         updates_per_second: float,
         note: str = "",
     ) -> None:
-        """``done`` in the unit of ``total``, ``accuracy`` a share in 0 .. 1 (None: not measured yet)."""
+        """Record the state and draw it if that is due.
+
+        done      used budget, in the unit of ``total``
+        accuracy  share, 0 to 1; None before the first evaluation
+        """
         self._unshown = (done, iteration, accuracy, virtual_time, updates_per_second, note)
         now = self._clock()
         if now >= self._next:
@@ -74,7 +78,7 @@ class Progress:
             self._show(now)
 
     def close(self) -> None:
-        """Show the last state, if anything was shown before, and give the terminal back. May be called twice."""
+        """Show the last state, if one was shown before, and restore the terminal. May be called twice."""
         if self._unshown is not None and (self._bar is not None or self._lines_written):
             self._show(self._clock())
         self._unshown = None
@@ -84,7 +88,7 @@ class Progress:
             self._bar = None
 
     def _show(self, now: float) -> None:
-        with suppress(OSError, ValueError):  # its reader is gone, or a disk is full: the run is wanted
+        with suppress(OSError, ValueError):  # a closed pipe or a full disk must not end the run
             self._write(now)
 
     def _write(self, now: float) -> None:
@@ -111,7 +115,7 @@ class Progress:
         self._lines_written += 1
 
     def _seconds_left(self, done: int | float, now: float) -> float | None:
-        """From this process's own rate: a resumed run's earlier part took no time here."""
+        """Estimate the remaining seconds by the rate of this process, without the earlier part of a resumed run."""
         progress = done - self._done_before
         if self.total is None or progress <= 0:
             return None
@@ -123,11 +127,11 @@ class Progress:
         from rich.progress import Progress as RichProgress
 
         console = Console(file=self._stream, force_terminal=True)
-        wide = console.width >= 100  # in a narrow terminal the numbers matter more than the bar
+        wide = console.width >= 100  # a narrow terminal has no room for the bar
         columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), TaskProgressColumn()]
         columns += [BarColumn(bar_width=16)] if wide else []
         columns += [TextColumn("{task.fields[facts]}", markup=False)]
-        # No thread beside the simulation: the bar is drawn when told.
+        # no second thread: ``update`` draws the bar
         self._bar = RichProgress(*columns, console=console, auto_refresh=False)
         self._bar.start()
         room = 28 if wide else 15
@@ -144,7 +148,7 @@ class Progress:
 
 @contextmanager
 def announcing_wait(text: str, is_wanted: bool) -> Iterator[None]:
-    """Print ``text`` if it is wanted and the block takes longer than a second."""
+    """Print ``text`` if it is wanted and the block takes more than a second."""
     timer = threading.Timer(_SECONDS_TO_ANNOUNCE, say, [text])
     timer.daemon = True
     if is_wanted:
@@ -156,7 +160,7 @@ def announcing_wait(text: str, is_wanted: bool) -> Iterator[None]:
 
 
 def clock_text(seconds: float | None) -> str:
-    """``0:02:36``; ``-:--:--`` for None."""
+    """Return ``0:02:36``; ``-:--:--`` for None."""
     if seconds is None:
         return "-:--:--"
     minutes, second = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""What one run left, read from its directory and checked: the common form of a run in a directory and in an archive."""
+"""Checked records of runs, the common form of a run in a directory and in an archive."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ from .metrics import iter_metrics
 from .rundir import CLIENTS_NAME, CONFIG_NAME, FILES, METRICS_NAME, REPORTED, SUMMARY_NAME, describe_changed_file
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
-NUMBERS = ("final", "best", "used", "arrivals")  # sections of a summary that the same settings give again
+NUMBERS = ("final", "best", "used", "arrivals")  # reproducible sections of a summary
 
 _NOTE = 200  # letters of a note about a value
 _EXACT = 2**53  # whole numbers up to here are exact in floating point
 _MOST_VALUES = 2**27  # of all columns
-_HELD = 4096  # runs whose files are kept in memory as long as they do not change
+_HELD = 4096  # runs that are kept in memory until their files change
 
 
 @dataclass(frozen=True)
 class Record:
-    """What one run left. points: the columns of metrics.jsonl, NaN where a line has no such number; clients: those of
-    clients.parquet, empty where it was not asked for."""
+    """Content of one run's files.
+
+    points   columns of metrics.jsonl; NaN for missing numbers
+    clients  columns of clients.parquet; empty without this file
+    """
 
     name: str
     status: str
@@ -52,7 +55,7 @@ class Record:
 
     @property
     def code(self) -> str | None:
-        """Digest of the user's code that decided the numbers; None without any, ``unknown`` for an earlier version."""
+        """Digest of the user's code in the run; None without such code, ``unknown`` for an earlier version."""
         if digest := self.summary.get("code_digest"):
             return str(digest)
         sections = [self.config.get(name) for name in PARTS if name not in NOT_IDENTITY]
@@ -65,23 +68,22 @@ class Record:
 
     @property
     def is_current(self) -> bool:
-        """Return True if the rule of the run still gives the numbers of its results version."""
+        """True if the rule still computes the numbers of the run's results version."""
         rule = self.config.get("algorithm")
         return self.results_version == results_version_of(rule.get("_target_") if isinstance(rule, dict) else None)
 
 
 def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
-    """Find (run directories, archives, folder that cannot be listed -> why) at or below ``places``, sorted, each
-    once.
+    """Find run directories, archives, and folders that cannot be listed (-> reason) at or below ``places``, sorted.
 
-    Raises BenchError when a place does not exist.
+    Raises BenchError if a place does not exist.
     """
     directories: dict[Path, Path] = {}
     archives: dict[Path, Path] = {}
     closed: dict[Path, str] = {}
 
     def note(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError):  # a folder that was removed meanwhile has no runs
+        if not isinstance(error, FileNotFoundError):  # the folder was removed meanwhile
             closed[Path(error.filename)] = f"cannot be listed: {error.strerror}"
 
     for place in places:
@@ -101,11 +103,10 @@ def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, st
 
 
 def run_folders(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Yield every folder at or below ``place`` where runs may be, with its files; links are followed, each folder
-    once.
+    """Yield each folder at or below ``place`` that may have runs, with its files. Links are followed.
 
-    Folders of Hydra and W&B have a config.yaml too. They start with a dot, are called ``wandb`` or are inside a run
-    directory, and are not entered. ``note`` gets the error of a folder that cannot be listed.
+    Folders of Hydra and W&B also have a config.yaml. They start with a dot, are called ``wandb`` or are inside a run
+    directory, and are skipped. ``note`` gets the error of a folder that cannot be listed.
     """
     entered: set[str] = set()
     for folder, below, files in os.walk(place, onerror=note, followlinks=True):
@@ -119,7 +120,7 @@ def run_folders(place: Path, note: Callable[[OSError], None] | None = None) -> I
 
 
 def read_directory(path: Path) -> Record:
-    """What cannot be read is a record of status ``unreadable``, never an exception."""
+    """Return the record of a run directory; of status ``unreadable`` if a file cannot be read."""
     return _read_directory(
         path, tuple(stamp_or_none(path / name) for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME))
     )
@@ -166,7 +167,7 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
 
 
 def name_precision(record: Record) -> Record:
-    """Return a finished run of an earlier version with the precision that it had, and names that follow from it."""
+    """Return a run of an earlier version with its precision as a setting, and the names that follow from it."""
     config = fill_in_precision(record.config, record.summary)
     if config is record.config:
         return record
@@ -177,7 +178,7 @@ def name_precision(record: Record) -> Record:
         before, new, experiment = (identity_of_tree(tree, digests) for tree in trees)
     except (KeyError, AttributeError, TypeError):
         before = None
-    if before != old:  # the record contradicts itself
+    if before != old:  # a contradiction
         return record
     names = {"name": record.summary["name"].replace(old, new), "identity": new, "experiment": experiment}
     return replace(record, name=record.name.replace(old, new), config=config, summary=record.summary | names)
@@ -198,7 +199,7 @@ def check_record(record: Record) -> Record:
 
 
 def _describe_malformed(record: Record) -> str:
-    """Return what is malformed in a record; empty if nothing is."""
+    """Describe a malformed value of a record; empty without one."""
     config, summary = record.config, record.summary
     if config and type(config.get("seed")) is not int:
         return f"{CONFIG_NAME}: seed {config.get('seed')!r} is not a whole number"
@@ -222,9 +223,9 @@ def _describe_malformed(record: Record) -> str:
 
 
 def _describe_contradiction(record: Record) -> str:
-    """Return which parts of a record contradict each other; empty if they agree."""
+    """Describe a contradiction between parts of a record; empty without one."""
     computed = {"identity": identity_of(record.config), "experiment": identity_of(record.config, without_seed=True)}
-    for key, value in computed.items():  # None where a file that it takes is not there
+    for key, value in computed.items():  # None if a file is missing
         if record.summary.get(key, value) not in (value, None) and value is not None:
             return f"{SUMMARY_NAME} says {key} {record.summary[key]}, {CONFIG_NAME} gives {value}"
     for key, values in record.points.items():
@@ -247,11 +248,11 @@ def _describe_contradiction(record: Record) -> str:
 
 
 def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
-    """8 hex digits of a hash over the settings that decide a run's numbers, as the run itself computes it.
+    """Return 8 hex digits of a hash over the settings that decide a run's numbers, as the run computes it.
 
-    without_seed  of the experiment: runs that differ in nothing but their seed have the same one
-    Returns None where a setting names a file that cannot be read, whose content counts and not its place, for data of
-    a folder, of which another machine has other files, and for what is not a config.
+    without_seed  return that of the experiment, which runs with different seeds share
+    None if a file in the settings cannot be read, for data in a folder, which differ between machines, and for anything
+    that is not a config.
     """
     digests = {}
     if isinstance(section := tree.get("dataset"), dict) and "folder" in section:
@@ -266,12 +267,12 @@ def identity_of(tree: dict[str, Any], without_seed: bool = False) -> str | None:
 
 
 def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the numbers of the lines by name; columns of whole numbers without gaps are whole.
+    """Return the numbers of the lines by name; int64 for whole numbers without gaps, else float64.
 
-    Raises ValueError for anything else than numbers.
+    Raises ValueError for anything but numbers.
     """
     columns: dict[str, array[float]] = {}
-    broken: set[str] = set()  # columns of which some value is missing or no whole number
+    broken: set[str] = set()  # columns with a value that is missing or not whole
     count = 0
     for count, line in enumerate(lines, start=1):
         if count * len(columns) > _MOST_VALUES:
@@ -293,7 +294,7 @@ def _build_columns(lines: Iterable[dict[str, Any]]) -> dict[str, np.ndarray]:
 
 
 def stamp_or_none(path: Path) -> tuple[int, int] | None:
-    """Return the file's time of change [ns] and size [bytes], or None if there is no such file."""
+    """Return a file's time of change [ns] and size [bytes]; None without a file."""
     try:
         status = path.stat()
     except OSError:
@@ -302,6 +303,6 @@ def stamp_or_none(path: Path) -> tuple[int, int] | None:
 
 
 def _describe(error: Exception, path: Path) -> str:
-    """``metrics.jsonl, line 3: not a JSON object``: what is wrong with a file of the run, which has its place."""
+    """Describe a problem of a file without its folder: ``metrics.jsonl, line 3: not a JSON object``."""
     text = getattr(error, "strerror", None) or first_line(error)
     return path.name + text.removeprefix(str(path)) if text.startswith(str(path)) else f"{path.name}: {text}"

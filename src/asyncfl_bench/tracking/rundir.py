@@ -1,7 +1,7 @@
-"""The directory of one run: its files, from which all tables and figures are computed, and their digests.
+"""The directory of one run: names, writers and digests of its files, from which all tables and figures are computed.
 
-The entry ``files`` of summary.json has the SHA-256 of each other file of the run, and of the summary without the digest
-of itself. A flipped bit is thus found before its number is used. Directories of earlier versions lack the entry.
+The entry ``files`` of summary.json has the SHA-256 of each other file of the run, and of the summary without its own
+digest. A flipped bit is thus found before its number is used. Directories of earlier versions lack the entry.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 from ..errors import BenchError
 from ..files import atomic_write, open_regular, sha256_of, to_json_types
+from ..stateful import Stateful
 from .metrics import MetricsFile
-from .trace import TRACE_TYPES, Trace
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 FILES = "files"
 SUMMARY_NAME = "summary.json"
 _LARGEST = 2**36  # bytes of a file
-LOCK_NAME = ".lock"  # held while a process works on the run; a killed one leaves the file (see ``is_locked``)
+LOCK_NAME = ".lock"  # locked by the process of the run; a killed process leaves the file (see ``is_locked``)
 CONFIG_NAME = "config.yaml"
 METRICS_NAME = "metrics.jsonl"
 CHECKPOINT_NAME = "checkpoint.pt"
@@ -37,19 +37,81 @@ PARTITION_NAME = "partition.npz"
 CLIENTS_NAME = "clients.parquet"
 INITIAL_NAME, MODEL_NAME = "model_initial.pt", "model_final.pt"
 ERROR_NAME = "error.txt"
-# what only the end of a run writes, and what its beginning does
+# files written at the end of a run, and at its start
 _TABLES = (TRACE_NAME, "exchanges.parquet", "cancelled.parquet", CLIENTS_NAME, "rule.parquet", "mse_arrivals.parquet")
 AT_END = (SUMMARY_NAME, *_TABLES, MODEL_NAME, ERROR_NAME)
 AT_START = (PARTITION_NAME, INITIAL_NAME, RECORD_NAME, UPLOADS_NAME, COUNTS_NAME)
-REPORTED = (CONFIG_NAME, METRICS_NAME, RECORD_NAME, *_TABLES)  # what reports read besides the summary
-DIGESTED = tuple(dict.fromkeys((*REPORTED, *AT_START, *AT_END[1:])))  # checkpoints have a sum over each of their parts
+REPORTED = (CONFIG_NAME, METRICS_NAME, RECORD_NAME, *_TABLES)  # read by reports, besides the summary
+DIGESTED = tuple(dict.fromkeys((*REPORTED, *AT_START, *AT_END[1:])))  # checkpoints have a digest of each part
+TRACE_TYPES = {
+    "upload": np.int64,  # number of this arrival, from 1
+    "time": np.float64,  # virtual time, in the unit of the delay
+    "client": np.int64,
+    "dispatched_iteration": np.int64,
+    "iteration": np.int64,  # server iterations done when it arrived
+    "staleness": np.int64,
+    "samples": np.int64,
+    "local_steps": np.int64,
+    "model_changed": np.bool_,
+    "delay": np.float64,  # virtual time between dispatch and arrival
+}
+_CHUNK_ROWS = 65_536  # a Python tuple takes some 400 bytes, a row of columns 73
+
+
+class Trace(Stateful):
+    """Collects rows in memory and writes them as parquet when closed. 73 bytes for a row of TRACE_TYPES.
+
+    types  columns by name
+    """
+
+    def __init__(self, path: Path, types: dict[str, type] = TRACE_TYPES):
+        self.path, self.types = Path(path), types
+        self._pending: list[tuple] = []
+        self._chunks: list[list[np.ndarray]] = [[np.empty(0, dtype) for dtype in self.types.values()]]
+
+    def add(self, row: tuple) -> None:
+        """Add a row, in the order of the columns."""
+        self._pending.append(row)
+        if len(self._pending) >= _CHUNK_ROWS:
+            self._convert()
+
+    def _convert(self) -> None:
+        if self._pending:
+            columns = zip(*self._pending, strict=True)
+            pairs = zip(columns, self.types.values(), strict=True)
+            self._chunks.append([np.array(values, dtype=dtype) for values, dtype in pairs])
+            self._pending = []
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return all rows so far, an array for each column."""
+        self._convert()
+        self._chunks = [[np.concatenate(parts) for parts in zip(*self._chunks, strict=True)]]
+        return dict(zip(self.types, self._chunks[0], strict=True))
+
+    def state_dict(self) -> dict[str, object]:
+        """Return a torch tensor for each column, which ``torch.load`` accepts with ``weights_only=True``."""
+        import torch
+
+        return {name: torch.from_numpy(column.copy()) for name, column in self.columns().items()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Replace the rows by those of ``state_dict()``."""
+        self._pending = []
+        self._chunks = [[state[name].numpy().astype(dtype) for name, dtype in self.types.items()]]
+
+    def close(self) -> None:
+        """Write the file atomically."""
+        import pandas as pd
+
+        with atomic_write(self.path) as file:
+            pd.DataFrame(self.columns()).to_parquet(file, engine="pyarrow", index=False, write_page_checksum=True)
 
 
 def sealed_summary(summary: Mapping[str, Any], directory: Path, names: Sequence[str]) -> dict[str, Any]:
     """Return the summary as JSON types, with the entry ``files``.
 
-    names  of files that are digested, those that are there; a summary that has the entry keeps the digests in it
-    Raises OSError for a file that cannot be read, TypeError for a value that JSON does not have.
+    names  of files whose digests are computed if they exist; digests that the summary already has are kept
+    Raises OSError for a file that cannot be read, TypeError for a value that JSON cannot hold.
     """
     known = summary.get(FILES)
     if known is None:
@@ -60,10 +122,10 @@ def sealed_summary(summary: Mapping[str, Any], directory: Path, names: Sequence[
 
 
 def describe_changed_file(summary: Mapping[str, Any], directory: Path, names: Sequence[str]) -> str:
-    """Return which of the files is not the one that the run wrote, in a few words; empty if none is.
+    """Return a description of the first file that changed since the run wrote it; empty without a change.
 
-    A file that is missing is not changed, and neither is any file of a summary without digests.
-    Raises OSError for a file that cannot be read, or that no run writes.
+    Missing files, and files of a summary without digests, count as unchanged. Raises OSError for a file that cannot be
+    read.
     """
     if FILES not in summary:
         return ""
@@ -77,16 +139,16 @@ def describe_changed_file(summary: Mapping[str, Any], directory: Path, names: Se
 
 
 def _content_digest(summary: Mapping[str, Any]) -> str:
-    """Return the digest of a summary, without the digest of itself, whatever its layout in the file."""
+    """Return the digest of a summary without its own digest. The layout in the file does not matter."""
     others = {name: digest for name, digest in summary[FILES].items() if name != SUMMARY_NAME}
     return hashlib.sha256(json.dumps({**summary, FILES: others}, sort_keys=True).encode()).hexdigest()
 
 
 class RunDirectory:
-    """Creates ``path`` and writes its files. Every file but metrics.jsonl appears whole or not at all.
+    """Creates ``path`` and writes its files. All files but metrics.jsonl are written atomically.
 
-    metrics   the open metrics.jsonl (``metrics.write(row)``)
-    Raises BenchError when the directory cannot be created.
+    metrics  metrics.jsonl (``metrics.write(row)``)
+    Raises BenchError if the directory cannot be created.
     """
 
     def __init__(self, path: str | Path):
@@ -103,17 +165,16 @@ class RunDirectory:
         return self.path / CHECKPOINT_NAME
 
     def write_config(self, text: str) -> None:
-        """config.yaml: the resolved config as YAML text."""
+        """Write config.yaml, the resolved config as YAML text."""
         with atomic_write(self.path / CONFIG_NAME) as file:
             file.write(text.encode())
 
     def write_summary(self, summary: Mapping[str, object]) -> None:
-        """summary.json. Its presence says the run ended, so it is written last. NaN and infinities become null.
+        """Write summary.json, the last file, as its presence marks the end of a run. NaN and infinities become null.
 
-        It has digests of the other files as they are now, or those that ``summary`` has.
+        It contains the digests of the other files, or those in ``summary``.
         """
-        content = sealed_summary(summary, self.path, DIGESTED)
-        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
+        text = json.dumps(sealed_summary(summary, self.path, DIGESTED), indent=2, allow_nan=False) + "\n"
         with atomic_write(self.path / SUMMARY_NAME) as file:
             file.write(text.encode())
 
@@ -127,24 +188,24 @@ class RunDirectory:
                 self.path.rmdir()
 
     def remove_leftovers(self) -> None:
-        """Remove what killed processes left half written. Only while no other process is at the run."""
+        """Remove half written files of killed processes. Only valid while no other process has the run."""
         for path in self.path.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
     def reopen(self) -> None:
-        """Before a run resumes in its directory: what an end of it has left there is not true any more."""
-        for name in AT_END:  # the summary first: it says that the rest is whole
+        """Remove the files of an earlier end, before a run resumes."""
+        for name in AT_END:  # the summary first, as it marks the others as complete
             (self.path / name).unlink(missing_ok=True)
 
     def clear(self) -> None:
-        """Before a run begins in its directory: removes all that an earlier one has left there, except its settings."""
+        """Remove all files of an earlier run except its settings, before a run starts."""
         self.reopen()
         for name in (*AT_START, CHECKPOINT_NAME, f"{CHECKPOINT_NAME}.previous"):
             (self.path / name).unlink(missing_ok=True)
         self.metrics.truncate(0)
 
     def copy_start_from(self, earlier: RunDirectory, lines: int) -> None:
-        """Copy what the run in ``earlier`` had written when it had logged ``lines`` points."""
+        """Copy the files that the run in ``earlier`` had written after ``lines`` points."""
         for name in (METRICS_NAME, *AT_START):
             if (earlier.path / name).exists():
                 with open_regular(earlier.path / name) as source, atomic_write(self.path / name) as file:
@@ -152,39 +213,36 @@ class RunDirectory:
         self.metrics.truncate(lines)
 
     def open_trace(self, facts: Sequence[str] = ()) -> Trace:
-        """The run's trace, written as trace.parquet by its ``close`` or by the directory's.
-
-        facts  names of further columns of numbers
-        """
+        """Return the table of arrivals, trace.parquet. facts: names of further columns of numbers"""
         return self.open_table(TRACE_NAME, TRACE_TYPES | dict.fromkeys(facts, float))
 
     def open_table(self, name: str, types: dict[str, type]) -> Trace:
-        """A table of arrivals with these columns, written as ``name`` by its own ``close`` or by the directory's."""
+        """Return a table with these columns, which its ``close`` or that of the directory writes as ``name``."""
         return self._tables.setdefault(name, Trace(self.path / name, types))
 
     def write_partition(self, indices_n: Sequence[np.ndarray]) -> None:
-        """partition.npz: the sample indices of client i under the key ``client_i``."""
+        """Write partition.npz, with the sample indices of client i as ``client_i``."""
         # Any: NumPy's hints take any keyword for its flag allow_pickle
         arrays: dict[str, Any] = {f"client_{i}": np.asarray(indices) for i, indices in enumerate(indices_n)}
         with atomic_write(self.path / PARTITION_NAME) as file:
             np.savez(file, **arrays)
 
     def write_counts(self, counts_nc: np.ndarray) -> None:
-        """counts.npy: how many samples of each label each client has, (n, classes)."""
+        """Write counts.npy, the (n, classes) samples of each label at each client."""
         with atomic_write(self.path / COUNTS_NAME) as file:
             np.save(file, counts_nc)
 
     def write_model(self, name: str, named_tensors: Mapping[str, torch.Tensor]) -> None:
-        """A file with a plain dict of CPU tensors, for ``torch.load(..., weights_only=True)``."""
+        """Write a dict of CPU tensors, for ``torch.load(..., weights_only=True)``."""
         import torch
 
-        # Clones: parameters are views of one flat buffer, and a saved view brings its whole buffer along.
+        # Clones: parameters are views of one flat buffer, and a view is saved with its whole buffer.
         tensors = {key: tensor.detach().cpu().clone() for key, tensor in named_tensors.items()}
         with atomic_write(self.path / name) as file:
             torch.save(tensors, file)
 
     def close(self) -> None:
-        """Close metrics.jsonl and write the tables that were opened. May be called twice."""
+        """Close metrics.jsonl and write the open tables. May be called twice."""
         self.metrics.close()
         while self._tables:
             self._tables.popitem()[1].close()

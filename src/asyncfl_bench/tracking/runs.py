@@ -1,4 +1,4 @@
-"""Runs as frames: one row a run, and one row an evaluation, from run directories and archives alike."""
+"""Frames with a row for each run, evaluation or client, from run directories and archives."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _SEPARATOR = "::"  # archive.parquet::name of the run
 
 
 def load_runs(*places: str | Path) -> pd.DataFrame:
-    """One row a run, from run directories and archives (``*.parquet``) at or below ``places``. A folder that cannot be
-    listed is a row of status unreadable.
+    """Return a frame with a row for each run in directories and archives (``*.parquet``) at or below ``places``.
 
     Index ``run``: the directory, or ``archive.parquet::name``. Columns:
       name, algorithm, seed, identity, experiment, results_version, data_digest
-      code     the digest of a user's own code; None without any
-      status   ok, diverged, failed, interrupted, incomplete (no summary.json), unreadable or inconsistent (the files
-               contradict each other); note: why, in a few words
-      ``delay``, ``dataset``, ``profile`` …      what was chosen for a group; for another encoder than MiniLM ``model``
-                                                 is its architecture and size
-      ``delay.beta``, ``heterogeneity.alpha`` …  settings; a list is text; None where the run has no such setting
-      ``summary.used.uploads`` …                 what summary.json says, under its own names
-    Raises BenchError when a place does not exist or holds no run.
+      code     digest of the user's code; None without such code
+      status   ok, diverged, failed, interrupted, incomplete (no summary.json), unreadable (also a folder that cannot be
+               listed) or inconsistent (the files contradict each other)
+      note     reason of the status
+      ``delay``, ``dataset``, ``profile`` …      choice for a group; ``model`` of an encoder other than MiniLM is its
+                                                 architecture and size
+      ``delay.beta``, ``heterogeneity.alpha`` …  settings; lists are text; None if the run lacks the setting
+      ``summary.used.uploads`` …                 entries of summary.json
+    Raises BenchError if a place does not exist or has no run.
     """
     records: dict[str, Record] = {}
     if wrong := [type(place).__name__ for place in places if not isinstance(place, str | os.PathLike)]:
@@ -63,7 +63,7 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
 
 
 def build_frame(records: dict[str, Record]) -> pd.DataFrame:
-    """Return the frame of ``load_runs`` for records by the text that is their index."""
+    """Return the frame of ``load_runs`` for records by their index."""
     rows = [_build_row(record) for record in records.values()]
     keys = dict.fromkeys([*FIXED, *(key for row in rows for key in row)])
     settings = [key for key in keys if not key.startswith("summary.")]
@@ -73,18 +73,22 @@ def build_frame(records: dict[str, Record]) -> pd.DataFrame:
 
 
 def load_points(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row an evaluation of ``runs`` (of ``load_runs``), in their order: ``run`` (their index), the counters
-    iteration, uploads, client_steps, virtual_time and wall_time, then ``bytes`` (those sent in both directions, where
-    runs have counted them) and metrics (``test/accuracy`` as a share); NaN where
-    a point has no such metric. A run that did not end by itself (failed, incomplete, unreadable) has no points.
+    """Return a frame with a row for each evaluation of ``runs`` (of ``load_runs``), in their order.
+
+    Columns are ``run`` (their index), the counters iteration, uploads, client_steps, virtual_time and wall_time,
+    ``bytes`` (sent in both directions, if runs counted them) and metrics (``test/accuracy`` as a share), with NaN for
+    missing numbers. Runs that are neither ok nor diverged have no points.
     """
     points = _stack_tables(runs, [record.points for record in _read_records(runs)], COUNTERS)
     return points.assign(bytes=points[SENT[0]] + points[SENT[1]]) if {*SENT} <= {*points} else points
 
 
 def load_clients(runs: pd.DataFrame) -> pd.DataFrame:
-    """One row a client of those of ``runs`` that were made with ``evaluation.clients=true``, in their order: ``run``
-    (their index) and the columns of clients.parquet (docs/reference/run_directory.md), accuracy as a share."""
+    """Return a frame with a row for each client of ``runs`` made with ``evaluation.clients=true``, in their order.
+
+    Columns are ``run`` (their index) and those of clients.parquet (docs/reference/run_directory.md); accuracy is a
+    share.
+    """
     return _stack_tables(runs, [record.clients for record in _read_records(runs)], CLIENT_COLUMNS)
 
 
@@ -100,7 +104,7 @@ def _read_records(runs: pd.DataFrame) -> list[Record]:
 
 
 def _stack_tables(runs: pd.DataFrame, tables: list[dict[str, np.ndarray]], first: Sequence[str]) -> pd.DataFrame:
-    """Stack the tables of all runs, with NaN if a run has no such column. first: columns that come first."""
+    """Stack the tables of all runs, with NaN for missing columns. first: first columns"""
     lengths = [len(next(iter(table.values()), ())) for table in tables]
     names = set(itertools.chain(*tables))
     frame: dict[str, Any] = {"run": np.repeat(np.array(runs.index, dtype=object), lengths)}
@@ -117,7 +121,7 @@ def _number_key(name: str) -> tuple[str, int]:
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level with dotted keys, lists as text, without empty mappings."""
+    """Return nested mappings as one level with dotted keys. Lists become text, and empty mappings are dropped."""
     items = flat_items(tree, prefix)
     return {key: json.dumps(one, default=str) if isinstance(one, (list, tuple)) else one for key, one in items}
 
@@ -134,8 +138,10 @@ def setting_text(value: object) -> str:
 
 
 def _encoder_name(summary: dict[str, Any]) -> str | None:
-    """Return ``bert_base`` or ``distilbert``, as published numbers call them, ``roberta_24x1024`` for another encoder
-    of 24 layers of 1024 numbers; None for a run without one."""
+    """Return the encoder's name in published numbers (``bert_base``, ``distilbert``); None without an encoder.
+
+    Other encoders have the name ``roberta_24x1024``: type, layers and width.
+    """
     task = summary.get("task")
     facts = task.get("encoder") if isinstance(task, dict) else None
     if not isinstance(facts, dict):
@@ -166,7 +172,7 @@ def _build_row(record: Record) -> dict[str, Any]:
         "data_digest": summary.get("data_digest"),
         "code": record.code,
     }
-    # a run without a setting and a run with the value at which it is absent look alike
+    # a missing setting and the value at which it is absent are equal
     settings = {key: value for key, value in flatten(config).items() if not {key, key.partition(".")[0]} & absent}
     row = settings | chosen | fixed | (flatten(summary, "summary.") if summary else {})
     return {_clean(key): _clean(value) for key, value in row.items()}
@@ -177,8 +183,7 @@ def _clean(value: Any) -> Any:
 
 
 def _to_column(values: list[Any]) -> pd.Series:
-    """Return numbers and truths as an array of that type if all values are of one kind, else the values as they
-    are."""
+    """Return an array of one type if all values are booleans, integers or numbers, else the unchanged values."""
     kinds = {type(value) for value in values}
     if kinds == {bool} or kinds == {int} or kinds == {float}:
         return pd.Series(values).to_numpy()  # type: ignore[return-value]
@@ -190,7 +195,7 @@ def _to_column(values: list[Any]) -> pd.Series:
 
 
 def _archive_records(path: Path) -> dict[str, Record]:
-    """Return index -> record; for a file that cannot be read, one record that says so."""
+    """Return index -> record; one unreadable record for a file that cannot be read."""
     try:
         return {f"{path}{_SEPARATOR}{_clean(record.name)}": record for record in read_archive(path)}
     except BenchError as error:

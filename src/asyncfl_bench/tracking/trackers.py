@@ -1,6 +1,6 @@
-"""Where a run's numbers go besides its own directory. The directory is the truth; a tracker is one more sink.
+"""Interface of trackers, which receive a run's numbers besides its directory.
 
-A tracker never stops a run and never asks anything: what goes wrong becomes one line on stderr.
+A tracker never stops a run and never asks questions: an error becomes one line on stderr.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..files import say
 
 @dataclass(frozen=True)
 class RunFacts:
-    """What a tracker gets about the run that begins.
+    """Facts about a run for its trackers.
 
-    config      the resolved config as nested plain containers
-    name        the run's readable name
-    identity    the same identity is the same run, also when it resumes after an interruption
-    experiment  readable name of the same settings over seeds
-    directory   the run directory; metrics.jsonl in it has the points logged before an interruption
-    group       a name given by the caller to group runs by, or None
+    config      resolved config as nested plain containers
+    name        readable name of the run
+    identity    the same for a run and its resumed parts
+    experiment  readable name of the settings without the seed
+    directory   run directory, whose metrics.jsonl has the points before an interruption
+    group       name by which the caller groups runs, or None
     """
 
     config: dict[str, Any]
@@ -40,12 +40,12 @@ class NoSettings:
 
 
 class Tracker:
-    """Interface of all trackers: ``start`` once, ``log`` per logged point, ``finish`` at the end, however it came.
+    """Interface of all trackers: ``start`` once, ``log`` for each point, ``finish`` at every kind of end.
 
-    May raise whatever it likes: ``Trackers`` turns it into one line.
+    A method may raise any exception, which ``Trackers`` turns into one line.
 
-    needs        (module, extra of this package that installs it); None: nothing beyond this package's own
-    wants_model  whether the final model is to be in the run directory when ``finish`` is called
+    needs        (module, extra of this package that installs it); None without such a module
+    wants_model  True if ``finish`` needs the final model in the run directory
     """
 
     Config: type[Any] = NoSettings
@@ -56,21 +56,21 @@ class Tracker:
         self.config = config
 
     def describe(self) -> str:
-        """Return where the numbers go and how to change it, for the first line of a run; empty: nothing to say."""
+        """Return where the numbers go and how to change it, for the first line of a run; may be empty."""
         return ""
 
     def start(self, run: RunFacts) -> None:
-        """Begin a run, or resumes one."""
+        """Start or resume a run."""
 
     def log(self, row: dict[str, object]) -> None:
-        """One logged point: a full row of metrics.jsonl."""
+        """Receive a logged point: a full row of metrics.jsonl."""
 
     def finish(self, summary: dict[str, object], exit_code: int) -> None:
-        """End the run with the content of summary.json; ``exit_code`` 0 means it went well."""
+        """End the run with the content of summary.json. ``exit_code`` is 0 for success."""
 
 
 class Trackers:
-    """All trackers of a run, by their names. One that fails is left out from then on, which is said once."""
+    """All trackers of a run by name. A tracker that fails gets no further calls, and a line reports it."""
 
     def __init__(self, trackers: Mapping[str, Tracker]):
         self._trackers = dict(trackers)
@@ -97,7 +97,7 @@ class Trackers:
         self._call_each(lambda tracker: tracker.finish(summary, exit_code))
 
     def _call_each(self, call: Callable[[Tracker], None]) -> None:
-        """Call each tracker; one that raises is left out from then on, and a line says so."""
+        """Call each tracker, and remove those that raise."""
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)

@@ -1,4 +1,4 @@
-"""Trackers that write metrics.jsonl in another form beside it, rewritten when the run resumes after an interruption."""
+"""Trackers that write the points of metrics.jsonl in another format. A resumed run writes them again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EVENTS_NAME = "tensorboard"
 
 
 class CsvTracker(Tracker):
-    """``metrics.csv``: a line a point, a column a metric; an empty cell where a point has no such number."""
+    """``metrics.csv`` with a line for each point and a column for each metric. Missing numbers are empty cells."""
 
     def start(self, run: RunFacts) -> None:
         self._source, self._path = run.directory / METRICS_NAME, run.directory / CSV_NAME
@@ -44,7 +44,7 @@ class CsvTracker(Tracker):
 
 
 class TensorboardTracker(Tracker):
-    """Scalars over server iterations, the config as text, and the settings beside the result for the HParams tab."""
+    """Scalars over server iterations, the config as text, and settings with results for the HParams tab."""
 
     needs = ("tensorboard", "tensorboard")
 

@@ -1,6 +1,6 @@
-"""``afl-run --sync``: what W&B kept offline is sent, once; the pieces of a run that was interrupted become one run.
+"""``afl-run --sync``: sends offline runs to W&B once. The pieces of an interrupted run become one run.
 
-Runs of an archive are first written as offline runs, below the user's cache, whose marks say what was sent.
+Runs of an archive are first written as offline runs in the user's cache. W&B's marks there show which were sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from ..errors import BenchError, ConfigError
 from ..files import cache_folder, expand_home, is_locked, read_text, say, show
 from .archive import NAME, archive_around, archive_of_paper, read_archive
 from .rundir import LOCK_NAME
-from .trackers_wandb import OWNER_NAME
+from .trackers import RunFacts
+from .trackers_wandb import OWNER_NAME, WandbTracker, WandbTrackerConfig
 
 _FILES = "wandb/offline-run-*/run-*.wandb"
 _IDENTITY = re.compile("[0-9a-f]{8}")
@@ -31,10 +32,10 @@ _FILE_HEADER, _CHUNK_HEADER, _BLOCK = 7, 7, 2**15  # bytes of W&B's files, Level
 
 
 def send_offline_runs(folders: list[str]) -> int:
-    """Send the offline runs below ``folders`` by ``wandb sync`` and print what was sent. Returns the exit code.
+    """Send the offline runs below ``folders`` by ``wandb sync`` and print them. Returns the exit code.
 
-    W&B marks what it has sent, so nothing is sent twice; it sends pieces with one id in the order of their start. A
-    run that has not ended is left for later: its piece would be marked with half of it sent.
+    W&B marks sent runs, so a run is sent once. Pieces with one id are sent in the order of their start. A running run
+    is skipped, because its piece would be marked after half of it was sent.
     """
     places = []
     for place in (expand_home(folder, "--sync") for folder in folders):
@@ -42,8 +43,8 @@ def send_offline_runs(folders: list[str]) -> int:
             places += _stage_archive(place)
         elif not place.is_dir():
             raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
-        elif page := _archive_of_page(place):
-            places += _stage_archive(page, place)
+        elif (place / "README.md").exists() and (page := archive_of_paper(place.resolve().parent.parent)):
+            places += _stage_archive(page, place)  # of results/PAPER/ITEM/PROFILE-SCALE
         else:
             places.append(place)
     found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
@@ -67,9 +68,9 @@ def send_offline_runs(folders: list[str]) -> int:
 
 
 def _run_wandb_sync(files: list[Path]) -> str:
-    """Send offline runs by ``wandb sync``, with a line every ``_SECONDS_BETWEEN_LINES``. Return what it printed.
+    """Send offline runs by ``wandb sync`` and return its output, with a line every ``_SECONDS_BETWEEN_LINES``.
 
-    It is ended if no piece was sent for ``_LONGEST_WAIT``.
+    The command is killed if no piece was sent for ``_LONGEST_WAIT``.
     """
     command = [sys.executable, "-m", "wandb", "sync", *map(str, files)]
     process = subprocess.Popen(
@@ -96,18 +97,11 @@ def _run_wandb_sync(files: list[Path]) -> str:
         process.communicate()
 
 
-def _archive_of_page(folder: Path) -> Path | None:
-    """Return the archive with the runs of a paper's page (``results/PAPER/ITEM/PROFILE-SCALE``), or None."""
-
-    return archive_of_paper(folder.resolve().parent.parent) if (folder / "README.md").exists() else None
-
-
 def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
-    """Write the runs of an archive as offline runs where that was not done before. Returns their folders.
+    """Write new runs of an archive as offline runs. Returns the folders of all its offline runs.
 
-    page  the folder of a page: only its sweep's runs, and its figures as a run of its name
+    page  folder of a page: only the runs of its sweep, and its figures as a run of its name
     """
-
     records, places = read_archive(archive), []
     group = archive_around(archive).parent.name
     if page is not None:
@@ -123,7 +117,7 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
             raise BenchError(f"{page}: {archive} has no run of {group}")
         places.append(_stage_figures(group, sorted(page.glob("*.png"))))
     for record in records:
-        if not _IDENTITY.fullmatch(str(record.identity)):  # it names a folder
+        if not _IDENTITY.fullmatch(str(record.identity)):  # it becomes the name of a folder
             say(f"{archive}: left out {record.name}: its identity must be 8 hex digits, found {record.identity}")
             continue
         rows = [
@@ -136,7 +130,7 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
 
 
 def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
-    """Write a run whose only point are the figures; other figures are another run."""
+    """Write a run with the figures as its only point. Changed figures are another run."""
     from wandb import Image
 
     run_id = f"page-{_digest(b''.join(figure.read_bytes() for figure in figures))}"
@@ -147,11 +141,10 @@ def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
 def _stage_run(
     run_id: str, name: str, group: str, config: dict, rows: Sequence[dict[str, object]], summary: dict
 ) -> Path:
-    """Write one offline run unless it is there. Returns its folder, which appears when all of the run is in it. Raises
-    BenchError if W&B did not take all of it."""
-    from .trackers import RunFacts
-    from .trackers_wandb import WandbTracker, WandbTrackerConfig
+    """Write one offline run unless it exists, and return its folder, which appears when the run is complete.
 
+    Raises BenchError if W&B did not write the whole run.
+    """
     folder = cache_folder() / "wandb" / run_id
     if _has_whole_run(folder):
         return folder
@@ -180,7 +173,7 @@ def _stage_run(
 
 
 def _has_whole_run(folder: Path) -> bool:
-    """Return True if an offline run in the folder was sent, or has a last record that says how the run ended."""
+    """Return True if an offline run in the folder was sent, or ends with the record of the run's end."""
     from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     for file in folder.glob(_FILES):

@@ -1,4 +1,4 @@
-"""Weights & Biases (wandb >= 0.31): a run there is a run here, online or offline, and no run waits for it for ever."""
+"""Tracker for Weights & Biases (wandb >= 0.31), online or offline, with a timeout for every call."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from .rundir import CONFIG_NAME, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker
 
 MODES = ("online", "offline", "disabled")
-OWNER_NAME = "run_directory.txt"  # beside a run of W&B's in another folder: the run directory, whose lock --sync asks
+OWNER_NAME = "run_directory.txt"  # with the run directory, beside a W&B run in another folder; for --sync
 _BEST = {"accuracy": "max", "loss": "min"}
 _JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
-_LONGEST_TAG, _LONGEST_GROUP, _LONGEST_PROJECT = 64, 128, 128  # longer ones W&B refuses, and the run with them
+_LONGEST_TAG, _LONGEST_GROUP, _LONGEST_PROJECT = 64, 128, 128  # W&B refuses a run with longer ones
 _NOT_IN_PROJECT = "/\\#?%:"
-_SERVICE_SECONDS = 30.0  # to start W&B's own process
-_MOMENT_SECONDS = 10.0  # for what W&B says when it has itself given up sending
-_RETRY_SECONDS = 600.0  # after a start without an answer, in which further runs of the process are kept offline
+_SERVICE_SECONDS = 30.0  # to start W&B's process
+_MOMENT_SECONDS = 10.0  # for W&B's answer after its own timeout
+_RETRY_SECONDS = 600.0  # after a start without an answer, in which runs of the process stay offline
 _HOST = "https://api.wandb.ai"
 
 
@@ -42,13 +42,13 @@ class WandbTrackerConfig(CheckedSettings):
     entity                team or user; null: the account's default
     mode                  online | offline | disabled; null: WANDB_MODE, else online when logged in, else offline
     group                 W&B group; null: the same settings over seeds
-    tags                  words to find the run by, beside what was chosen (algorithm=ace)
-    artifact              true: config.yaml, summary.json, metrics.jsonl and the final model are kept as an artifact
-    system_charts         true: also charts of the machine's load
+    tags                  further tags of the run, beside its choices (algorithm=ace)
+    artifact              true: upload config.yaml, summary.json, metrics.jsonl and the final model as an artifact
+    system_charts         true: add charts of the machine's load
     init_timeout_seconds  seconds to wait for the server before the run is kept offline
-    timeout_seconds       seconds to wait for W&B at any later moment, above all at the end
+    timeout_seconds       seconds to wait for W&B at any later moment, mostly at the end
     only_if_set_up        true: nothing without WANDB_API_KEY, WANDB_MODE or a login; tracking=auto sets it
-    dir                   where the folder wandb/ is put; null: the run directory
+    dir                   place of the folder wandb/; null: the run directory
     """
 
     project: str = "asyncfl_bench"
@@ -76,23 +76,23 @@ class WandbTrackerConfig(CheckedSettings):
 
 
 class WandbTracker(Tracker):
-    """Online when logged in, offline when not or when the server does not answer.
+    """Online after a login; offline without a login or if the server does not answer.
 
-    ``mode: null`` leaves the choice to WANDB_MODE and to the settings of ``wandb offline``; both lose to a set mode.
-    With ``only_if_set_up`` nothing is started, and ``wandb`` is not imported, where the user has not set W&B up.
-    Every logged point is one ``log`` call with the counters in it; the x axis is ``iteration`` and the other counters
-    can be chosen in a chart. NaN and infinities reach W&B as they are.
+    ``mode: null`` leaves the choice to WANDB_MODE and the settings of ``wandb offline``.
+    With ``only_if_set_up`` nothing is started and ``wandb`` is not imported if the user has not set W&B up.
+    Each logged point is one ``log`` call with the counters. The x axis is ``iteration``; a chart can use the other
+    counters. NaN and infinities are sent unchanged.
     """
 
     Config = WandbTrackerConfig
     config: WandbTrackerConfig
-    _last_failure = -math.inf  # of all trackers of this process, of a monotonic clock [s]
+    _last_failure = -math.inf  # of all trackers of this process, on a monotonic clock [s]
 
     def __init__(self, config: WandbTrackerConfig):
         super().__init__(config)
         self.wants_model = config.artifact
         self._run: Any = None  # W&B's run while there is one
-        self.gave_up = False  # W&B did not answer in time, so its run lacks points
+        self.gave_up = False  # W&B did not answer in time: its run lacks points
         self._warned = False
 
     def describe(self) -> str:
@@ -120,9 +120,9 @@ class WandbTracker(Tracker):
             "job_type": run.config.get("choices", {}).get("algorithm"),
             "tags": [*self.config.tags, *_tags(run.config)] or None,
             "config": run.config,
-            "reinit": "finish_previous",  # else an unfinished run would be returned as this one
+            "reinit": "finish_previous",  # else W&B would return an unfinished run
         }
-        if "WANDB_SWEEP_ID" not in os.environ:  # an agent of W&B's has given the run an id, by which it finds it
+        if "WANDB_SWEEP_ID" not in os.environ:  # else W&B's agent has chosen the id
             arguments |= {"id": run.identity, "resume": "allow"}
         seconds = _SERVICE_SECONDS + 2 * self.config.init_timeout_seconds
         if self._call_with_timeout(seconds, lambda: self._open_run(wandb, arguments)) and self._run is not None:
@@ -144,7 +144,7 @@ class WandbTracker(Tracker):
             )
         self._run = None
 
-    # -- what may take long ------------------------------------------------------------------------------------------
+    # -- slow calls --------------------------------------------------------------------------------------------------
 
     def _open_run(self, wandb: Any, arguments: dict[str, Any]) -> None:
         """Start W&B's run online, or offline if that fails."""
@@ -154,7 +154,7 @@ class WandbTracker(Tracker):
             run = self._init_run(wandb, arguments, self.config.mode)
             self._run = None if self.gave_up else run
             return
-        except Exception as error:  # no key, no network, a refused name: all the same to the run
+        except Exception as error:  # no key, no network or a refused name
             first = error
         no_key = "No API key" in str(first)
         if not (no_key or isinstance(first, BenchError)):
@@ -232,8 +232,10 @@ class WandbTracker(Tracker):
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def _call_with_timeout(self, seconds: float, call: Callable[[], object]) -> bool:
-        """Return True if ``call`` returned within ``seconds``; raise what it raised. Otherwise W&B is given up
-        for this run."""
+        """Return True if ``call`` returned within ``seconds``, else give W&B up for this run.
+
+        Raises the exception of ``call``.
+        """
         outcome: list[Exception | None] = []
 
         def work() -> None:
@@ -257,10 +259,7 @@ class WandbTracker(Tracker):
         return True
 
     def _choose_folder(self, directory: Path) -> str:
-        """Return the folder W&B writes to.
-
-        Without it W&B would use the system's temporary folder and print nothing.
-        """
+        """Return the folder for W&B's files, which must be writable: W&B would silently use a temporary folder."""
         if self.config.dir is None:
             if (directory / "wandb").is_symlink():
                 raise BenchError(f"{directory / 'wandb'}: is a link to another folder; remove it")
@@ -281,7 +280,7 @@ class WandbTracker(Tracker):
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the first line of an error; of W&B's check of its settings, which has a list, the first setting."""
+    """Return the first line of an error, or the first wrong setting in W&B's list."""
     if not callable(found := getattr(error, "errors", None)):
         return first_line(error)
     one = found()[0]
@@ -290,28 +289,28 @@ def _describe_error(error: Exception) -> str:
 
 
 def _tags(config: dict[str, Any]) -> list[str]:
-    """What was chosen, as it is written on the command line."""
+    """Return the choices as on the command line."""
     chosen = {group: choice for group, choice in config.get("choices", {}).items() if choice not in (None, "none")}
     return [f"{group}={choice}"[:_LONGEST_TAG] for group, choice in chosen.items()]
 
 
 def _end_service() -> None:
-    """End the process of W&B's that does not answer: its library would wait for it once more at Python's end.
+    """Kill W&B's process that does not answer, because the library would wait for it again at exit.
 
-    There is no public way to it. Where this fails, the end of the process waits as W&B's library has it.
+    There is no public function for this. If it fails, the exit waits as long as W&B's library does.
     """
     from wandb.sdk import wandb_setup
 
     with suppress(Exception):
         connection = wandb_setup.singleton()._connection
-        if connection is not None and connection._proc is not None:  # else it is another process's
+        if connection is not None and connection._proc is not None:  # else it belongs to another process
             connection._proc._process.kill()
 
     def tear_down() -> None:
         import wandb
 
         with suppress(Exception, SystemExit):
-            wandb.teardown()  # the next run of this process begins with another one
+            wandb.teardown()  # the next run of this process starts a new service
 
     thread = threading.Thread(target=tear_down, name="wandb-teardown", daemon=True)
     thread.start()
@@ -319,10 +318,10 @@ def _end_service() -> None:
 
 
 def configured_mode() -> str | None:
-    """Return the mode of ``WANDB_MODE``, else of ``wandb offline`` or ``wandb disabled``, else ``online`` if there is
-    a key; None if W&B is not set up.
+    """Return the mode of ``WANDB_MODE``, else that of ``wandb offline`` or ``wandb disabled``, else ``online`` with a
+    key; None if W&B is not set up.
 
-    A key is in ``WANDB_API_KEY``, in the netrc file or in W&B's settings file (``wandb login``).
+    A key is in ``WANDB_API_KEY``, the netrc file or W&B's settings file (``wandb login``).
     """
     settings = _read_settings()
     if mode := os.environ.get("WANDB_MODE") or settings.get("mode"):
@@ -333,7 +332,7 @@ def configured_mode() -> str | None:
 
 
 def _read_settings() -> dict[str, str]:
-    """Return what the user's settings file and that of this folder say, the folder's last."""
+    """Return the settings of the user's file and of this folder's file, which has precedence."""
     home = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
     parser = ConfigParser(interpolation=None)
     with suppress(Error, OSError, UnicodeDecodeError):

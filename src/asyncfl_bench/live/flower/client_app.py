@@ -1,4 +1,4 @@
-"""The ClientApp, which Flower starts for each message: it hands the message to the node's worker, which stays."""
+"""The ClientApp, which Flower starts for each message. It passes the message to the node's permanent worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flwr.clientapp import ClientApp
 from ..messages import pack
 from .server_app import as_bytes, as_record
 
-SECONDS_TO_LOAD = 60.0  # of a worker, until it listens
+SECONDS_TO_LOAD = 60.0  # until a worker listens
 app = ClientApp()
 
 

@@ -1,4 +1,4 @@
-"""A SuperLink that takes nodes with registered keys only, on the loopback address unless another one is named."""
+"""A SuperLink that only accepts nodes with registered keys, by default on the loopback address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOOPBACK = "127.0.0.1"
 
 
 def main() -> None:
-    """Become a SuperLink. A process beside it registers the keys of the app's nodes once it listens."""
+    """Replace this process by a SuperLink. A second process registers the keys of the app's nodes."""
     app = Path(sys.argv[0]).resolve().parent
     parser = argparse.ArgumentParser(
         "superlink.py", epilog="Other words are options of flower-superlink.", allow_abbrev=False
@@ -38,7 +38,7 @@ def main() -> None:
     link = os.getpid()
     if not os.fork():
         for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # the SuperLink's end is this one's
+            signal.signal(number, signal.SIG_IGN)  # it ends with the SuperLink
         while os.getppid() == link:
             with suppress(OSError), socket.create_connection((arguments.host, arguments.port), 1.0):
                 register_keys(flwr, keys, app / ".flwr")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def register_keys(flwr: Path, keys: list[Path], home: Path) -> None:
-    """Register the nodes' public keys, and say how many or why not. home: has the address, in config.toml"""
+    """Register the nodes' public keys and print their number or the problem. home: folder of config.toml"""
     problem = ""
     for key in keys:
         words = [str(flwr), "supernode", "register", str(key)]

@@ -1,4 +1,4 @@
-"""A SuperNode and its worker: the process that has the data and computes, for all messages that the node gets."""
+"""A SuperNode and its worker, the process with the data, which computes for all messages of the node."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ENVIRONMENT = {
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.1",  # s; Flower's default is 1
 }
-PAUSE = 30.0  # s; Flower takes a node that died for alive for up to 60 s, and meanwhile refuses it
+PAUSE = 30.0  # s; for up to 60 s Flower treats a dead node as alive, and refuses its successor
 PRIVATE_KEY = "--auth-supernode-private-key"
 Build = Callable[..., "SequentialComputer"]
 
 
 def main(build: Build) -> None:
-    """Run a SuperNode and its worker. build: see processes.Compute; it may load torch, which this does not"""
+    """Run a SuperNode and its worker. build: see processes.Compute; it may load torch"""
     parser = argparse.ArgumentParser(
         "node.py", epilog="Other words are options of flower-supernode.", allow_abbrev=False
     )
@@ -54,7 +54,7 @@ def main(build: Build) -> None:
         if not key.is_file():
             parser.error(f"{key}: no such key; {PRIVATE_KEY} names another one")
         options += [PRIVATE_KEY, str(key)]
-    path = Path(tempfile.mkdtemp(prefix="afl-node-")) / "worker"  # a folder of this user's alone
+    path = Path(tempfile.mkdtemp(prefix="afl-node-")) / "worker"  # a folder only for this user
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stop.append(number))
@@ -67,15 +67,16 @@ def main(build: Build) -> None:
 
 
 def _keep_running(words: list[str], build: Build, clients: list[int], path: Path, stop: list[int]) -> None:
-    """Run a SuperNode and its worker until a signal comes or the SuperNode ends well. What fails is started again.
+    """Run a SuperNode and its worker until a signal arrives or the SuperNode ends with success. Restart failed ones.
 
-    words  the SuperNode's command;  path: of the worker's socket
+    words  command of the SuperNode
+    path   of the worker's socket
     """
     context, start_at = multiprocessing.get_context("fork"), 0.0
     node: subprocess.Popen | None = None
     worker: Any = None
     try:
-        while not stop and (node is None or node.poll() not in (0, 2)):  # 2: an option that there is not
+        while not stop and (node is None or node.poll() not in (0, 2)):  # 2: an unknown option
             if worker is None or not worker.is_alive():
                 worker = context.Process(target=serve, args=(build, clients, path))
                 worker.start()
@@ -97,17 +98,17 @@ def _keep_running(words: list[str], build: Build, clients: list[int], path: Path
 
 
 def _end_with_parent_process() -> None:
-    """Have Linux end this process when its parent is killed; other systems leave it."""
+    """Let Linux end this process when its parent is killed; other systems do not."""
     with suppress(AttributeError):
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def find_command(parser: argparse.ArgumentParser, name: str) -> Path:
-    """Return the path of a command of Flower, and set its environment. Ends with the parser's error without Flower."""
+    """Return the path of a command of Flower, and set its environment. Exits with an error without Flower."""
     command = Path(sys.executable).with_name(name)
     if not command.exists():
         parser.error("needs pip install 'asyncfl_bench[flower]'")
-    path = os.pathsep.join([str(command.parent), os.environ.get("PATH", "")])  # it starts others by name
+    path = os.pathsep.join([str(command.parent), os.environ.get("PATH", "")])  # it starts other commands by name
     os.environ |= ENVIRONMENT | os.environ | {"PATH": path}
     return command
 
@@ -132,7 +133,7 @@ def serve(build: Build, clients: list[int], path: Path) -> None:
 
 
 class Worker:
-    """Computes the work of the node's clients, with the computer of the latest run."""
+    """Computes the work of the node's clients with the executor of the latest run."""
 
     def __init__(self, build: Build, clients: list[int]):
         self._build, self._clients = build, clients
@@ -148,7 +149,7 @@ class Worker:
             return pack({"problem": str(error) if isinstance(error, BenchError) else describe_error(error)})
         if work is None:
             return pack({"clients": self._clients, "versions": versions()})
-        timer = threading.Timer(within or 0.0, os._exit, (1,))  # by then the server has given it up
+        timer = threading.Timer(within or 0.0, os._exit, (1,))  # the server has given it up by then
         if within is not None:
             timer.start()
         try:

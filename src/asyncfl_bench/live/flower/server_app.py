@@ -1,4 +1,4 @@
-"""The ServerApp: the run that its words describe, over Flower's Grid."""
+"""The ServerApp, which runs the words of its config over Flower's Grid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, Erro
 
 
 class FlowerGrid:
-    """See transport.MessageGrid."""
+    """Flower's Grid as a ``transport.MessageGrid``."""
 
     def __init__(self, grid: flwr.serverapp.Grid):
         self._grid = grid
@@ -49,12 +49,12 @@ class FlowerGrid:
 
 
 def as_record(content: bytes) -> RecordDict:
-    """Return a message's content for Flower, which sends arrays in pieces."""
+    """Return a message's content as an array, which Flower sends in pieces."""
     return RecordDict({"message": ArrayRecord({"bytes": Array(np.frombuffer(content, np.uint8))})})
 
 
 def as_bytes(record: RecordDict) -> bytes:
-    """Return a message's content; no bytes for anything that ``as_record`` did not make."""
+    """Return a message's content; no bytes for records that ``as_record`` did not make."""
     try:
         return record["message"]["bytes"].numpy().tobytes()
     except Exception:  # each part of Flower's format has errors that it raises for damaged content
@@ -68,7 +68,7 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
     @app.main()
     def main(grid: flwr.serverapp.Grid, context: Context) -> None:
         config = context.run_config
-        os.chdir(str(config["directory"]))  # where the app was written: paths among the words are relative to it
+        os.chdir(str(config["directory"]))  # the app's folder, to which paths among the words are relative
         connected.append(FlowerGrid(grid))
         try:
             result = run(shlex.split(str(config["words"])), config_dir=shlex.split(str(config["folders"])))
@@ -80,7 +80,7 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
                 return
             remedy = "; the same flwr run resumes it" if result.summary["exit_status"] == "interrupted" else ""
             problem = f"{result.summary['error'] or result.summary['exit_status']}{remedy}"
-        sys.tracebacklimit = 0  # Flower logs the traceback of what is raised here; the message says all
+        sys.tracebacklimit = 0  # Flower would log a traceback; the message is enough
         raise BenchError(problem)
 
     return app

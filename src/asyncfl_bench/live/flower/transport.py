@@ -1,7 +1,7 @@
-"""Work to clients on Flower's nodes, and replies back.
+"""Transport of work to clients on Flower's nodes, and of their replies.
 
-Each node has a thread of the server's, which alone sends to it and asks for its replies: Flower's ``pull_messages`` can
-hang for minutes on a node that died within a reply. A node has one message at a time, as no message can be taken back.
+For each node one thread of the server sends work and pulls replies, because Flower's ``pull_messages`` can hang for
+minutes on a node that died during a reply. A node has one message at a time, because messages cannot be withdrawn.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ..messages import VECTORS, pack, unpack, versions
 from ..replies import WorkVectors, foreign_text
 from ..threaded_transport import ThreadedTransport, read_reply
 
-LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between looks at all nodes, between pulls, and before a node is asked again
+LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between checks of all nodes, between pulls, and before a retry
 
 
 @dataclass
 class NodeReply:
-    """What Flower says about a message. problem: why there is no reply;  gone: the node, or what it sent, is gone"""
+    """Flower's answer for a message. problem: reason without a reply;  gone: the node or its reply is gone"""
 
     content: bytes = b""
     problem: str = ""
@@ -35,14 +35,14 @@ class NodeReply:
 
 
 class MessageGrid(Protocol):
-    """What is used of Flower's Grid. Any call may take minutes."""
+    """The used methods of Flower's Grid. Each call may take minutes."""
 
     def nodes(self) -> set[int]:
-        """Numbers of the nodes that live."""
+        """Return the numbers of the living nodes."""
         ...
 
     def push(self, node: int, kind: str, content: bytes) -> str:
-        """Send a message (kind: query or train). Returns its name."""
+        """Send a message and return its name. kind: query or train"""
         ...
 
     def pull(self, message: str) -> NodeReply | None:
@@ -54,7 +54,7 @@ connected: list[MessageGrid] = []  # filled by the ServerApp, of which a process
 
 
 def current_grid() -> MessageGrid:
-    """Return the grid of the app that this process runs. Raises ConfigError where there is none."""
+    """Return the grid of this process's app. Raises ConfigError without an app."""
     if not connected:
         how = "runs as a Flower app: afl-run --live-app FOLDER algorithm=ca2fl writes one and says how to start it"
         needs = "needs pip install 'asyncfl_bench[flower]'"
@@ -65,10 +65,10 @@ def current_grid() -> MessageGrid:
 @dataclass
 class _Client:
     """
-    node     the one that it is on, which may be gone
-    queue    work that it was not sent
-    in_hand  work that it was sent
-    since    time at which it was, or at which the first work in the queue of a client that is away began to wait
+    node     node of the client, which may be gone
+    queue    work to send
+    in_hand  sent work
+    since    time of that sending, or since when the first queued work of an absent client waits
     """
 
     number: int
@@ -83,10 +83,10 @@ class _Client:
 
 
 class FlowerTransport(ThreadedTransport):
-    """A client belongs to the node that reports it, unless another live node already has it.
+    """A client belongs to the node that reports it, unless another living node already has it.
 
-    run      what a node must know of the run: its resolved config and folders of parts
-    largest  bytes of a reply; a larger one is refused
+    run      facts of the run for a node: resolved config and folders of parts
+    largest  most bytes of a reply
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class FlowerTransport(ThreadedTransport):
     def close(self) -> None:
         self.closed = True
 
-    # -- the thread that looks at all nodes --------------------------------------------------------------------------
+    # -- the thread that checks all nodes ----------------------------------------------------------------------------
 
     def _look(self) -> None:
         while not self.closed:
@@ -170,13 +170,13 @@ class FlowerTransport(ThreadedTransport):
     # -- nodes' threads ----------------------------------------------------------------------------------------------
 
     def lose_work(self, client: _Client, problem: str) -> None:
-        """Lose the work that a client has in hand, if any. Called with the lock."""
+        """Report the sent work of a client, if any, as lost. Called with the lock."""
         if client.in_hand is not None:
             self.put_loss([client.number], client.in_hand, problem)
             client.in_hand, client.since = None, time.monotonic()
 
     def next_work(self, node: _Node) -> tuple[_Client, Work, WorkVectors] | None:
-        """Return the oldest waiting work of the node's clients and mark it as sent; None if the node is gone."""
+        """Return the oldest queued work of the node's clients and mark it as sent; None if the node is gone."""
         with self.changed:
             while not self.closed and node.lives:
                 for client in node.clients:
@@ -192,7 +192,7 @@ class FlowerTransport(ThreadedTransport):
         return None
 
     def _put_on(self, client: _Client, node: _Node) -> None:
-        """A client is back. Its work in hand is lost now and not before: now a rule can give it a current model."""
+        """Put a returned client on its node. Its sent work is only lost now, when a rule can send a current model."""
         before, client.node = client.node, node
         if before is not None:
             self.report(f"client {client.number}: back")
@@ -228,15 +228,16 @@ class FlowerTransport(ThreadedTransport):
 
 
 class _Gone(Exception):
-    """A node, or what it sent, is gone."""
+    """A node or its reply is gone."""
 
 
 class _Node:
-    """A node, and the thread that alone talks to it.
+    """A node and its thread.
 
-    listed   Flower says that it lives;  ended: its thread has
-    clients  those that it said it has
-    problem  why it is gone, or cannot be used
+    listed   Flower lists the node as living
+    ended    the thread has ended
+    clients  clients that the node reported
+    problem  reason why the node is gone or cannot be used
     """
 
     def __init__(self, transport: FlowerTransport, number: int):
@@ -257,14 +258,14 @@ class _Node:
                 self._exchange(*found)
         except _Gone as gone:
             self.problem = str(gone)
-        except Exception as error:  # each part of Flower has its own; if the node still lives, it is asked again
+        except Exception as error:  # each part of Flower has other errors; a living node is asked again
             self.problem = f"node {self.number}: {foreign_text(error) or type(error).__name__}"
             transport.report(self.problem)
             time.sleep(PAUSE)
         transport.remove(self)
 
     def _say_hello(self) -> None:
-        """Ask who is on the node. Raises ValueError for a node that cannot be used."""
+        """Ask for the node's clients. Raises ValueError for a node that cannot be used."""
         transport = self._transport
         reply = self._ask("query", pack(transport.run), lambda: self.listed)
         if reply is None:

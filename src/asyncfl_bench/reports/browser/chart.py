@@ -1,4 +1,4 @@
-"""The chart of a page in a browser: the numbers that ``page.js`` averages, and what Vega draws of them."""
+"""The chart of a page in a browser: numbers for ``page.js`` and the specification for Vega."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...tracking.metrics import SENT
 from ..pages.spec import AXES
 from ..pages.style import Style
 
-MOST = 380_000  # numbers in one file, up to three bytes each: beyond it the last metrics, and then points, are left out
+MOST = 380_000  # numbers in one file, up to three bytes each; else the last metrics, then points, are left out
 _OTHERS = (
     "panel",
     "series",
@@ -33,14 +33,14 @@ _FIRST = ("test/accuracy", "test/loss", "train/loss")  # the other metrics follo
 
 @dataclass(frozen=True)
 class ChartData:
-    """What the chart can show.
+    """Data of a chart.
 
-    points    a row an evaluation: panel, series, seed, run, the axes and metrics there are (accuracies as a share of
-              1); without a run: a published curve, in the colour of its series
+    points    a row for each evaluation: panel, series, seed, run, axes and metrics (accuracies as shares). Rows without
+              a run are a published curve, in the colour of its series
     styles    by series
-    settings  (panel, series) -> the shown settings of a line, by key
-    axis, metric   those shown first; first: the series shown first, empty for all
-    units     of time, one a run
+    settings  (panel, series) -> shown settings of a line, by key
+    axis, metric, first  axis, metric and series that are shown first; no series for all
+    units     of time, one for each run
     """
 
     points: pd.DataFrame
@@ -53,7 +53,7 @@ class ChartData:
 
 
 def chart_numbers(shown: ChartData) -> dict[str, Any]:
-    """Return everything page.js reads: the evaluations of every run by column, and the chart without its data."""
+    """Return the input of page.js: the evaluations of every run by column, and the chart without data."""
     points = shown.points
     axes = [axis for axis in AXES if axis in points and points[axis].notna().any()]
     metrics = _metrics(points, shown.metric)
@@ -95,7 +95,7 @@ def chart_numbers(shown: ChartData) -> dict[str, Any]:
 
 
 def chart_spec(colours: Mapping[str, str], dashes: Mapping[str, list[float]]) -> dict[str, Any]:
-    """Return the chart as Vega-Lite: panels of bands, single runs, means and a mark on the point that is read."""
+    """Return the chart as Vega-Lite: panels with bands, single runs, means and a mark at the pointer."""
     import altair as alt
 
     lit = "isolated.length == 0 || indexof(isolated, datum.series) >= 0"
@@ -135,7 +135,7 @@ def _metrics(points: pd.DataFrame, metric: str) -> list[str]:
 
 
 def _columns(of_run: pd.DataFrame, columns: Sequence[str], most: int) -> dict[str, list]:
-    """At most ``most`` evaluations, evenly spread, with the first and the last; accuracies in percent."""
+    """Return at most ``most`` evenly spread evaluations, with the first and the last; accuracies in percent."""
     if len(of_run) > most:
         of_run = of_run.iloc[np.linspace(0, len(of_run) - 1, most).round().astype(int)]
     found = {}

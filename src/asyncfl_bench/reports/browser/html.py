@@ -1,8 +1,8 @@
-"""A page in a browser: one file that opens from disk and asks no network for anything. Needs the extra ``html``.
+"""A page as one HTML file that needs no network. Needs the extra ``html``.
 
-It holds the runs' evaluations: ``page.js`` averages the chosen ones and Vega draws them. Library and numbers
-are packed (gzip, base64), so that figure 2 with 100 runs and all its metrics stays below 1 MB. The page's own content
-policy forbids the browser to load anything.
+The file has the evaluations of all runs: ``page.js`` averages the chosen ones, and Vega draws them. Library and numbers
+are compressed (gzip, base64), so that figure 2 with 100 runs and all metrics stays below 1 MB. The content policy of
+the page forbids the browser to load anything.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _MINUS = re.compile(r"(?<![\w.])-(?=\d)")  # of a number, not of a range or a na
 
 
 def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
-    """The page as one HTML file, whole or not at all. refresh: seconds after which an open page loads itself again.
+    """Write the page as one HTML file. refresh: seconds after which an open page reloads itself.
 
-    Raises BenchError where the extra is missing or the place is not writable.
+    Raises BenchError if the extra is missing or the place is not writable.
     """
     parts = page.parts[1:]
     chart_at = next((i for i, part in enumerate(parts) if _is_curves(part) or isinstance(part, More)), None)
-    drawn = [None if _is_curves(part) else part for part in parts]  # the chart stands for them
+    drawn = [None if _is_curves(part) else part for part in parts]  # the chart replaces them
     write_document(page.spec.title, [*drawn, *_browser_parts(page)], chart_data(page), target, refresh, chart_at)
 
 
@@ -55,7 +55,7 @@ def _is_curves(part: Part) -> bool:
 
 
 def chart_data(page: Page) -> ChartData:
-    """What the chart shows of a page: panels are its cells; published curves stand with the runs of the paper's own."""
+    """Return the data of a page's chart. Panels are its cells; the cell of the paper has the published curves."""
     runs = page.runs
     place = runs[["cell", "series", "seed"]].rename(columns={"cell": "panel"})
     points = page.points.drop(columns=["seed"], errors="ignore").merge(place, left_on="run", right_index=True)
@@ -79,13 +79,13 @@ def chart_data(page: Page) -> ChartData:
 
 
 def _settings_table(page: Page) -> pd.DataFrame:
-    """A row a run, a column a setting, as text."""
+    """Return a row of texts for each run, a column for each setting."""
     keys = [key for key in map(str, page.runs) if is_setting(key) and key != "seed" and not key.endswith("_target_")]
     return page.runs[keys].map(as_text)
 
 
 def _browser_parts(page: Page) -> list[Part]:
-    """Return the tables of single runs, which only the browser page has: there they can be searched and sorted."""
+    """Return the tables of single runs, which only a browser can search and sort."""
     runs = page.runs
     label = f"final {metric_label(page.metric)}"
     every = runs[["cell", "series", "seed"]] if page.keys else runs[["series", "seed"]]
@@ -105,8 +105,7 @@ def write_document(
     refresh: int | None = None,
     chart_at: int | None = None,
 ) -> None:
-    """One HTML file: title, the parts before the first heading, those before ``chart_at``, the chart, the other
-    parts."""
+    """Write an HTML file with a chart, in the order of ``write_tables``."""
     library = _library()
     data = json.dumps(chart_numbers(shown) | {"refresh": refresh}, ensure_ascii=False, separators=(",", ":"))
     chart = Template(_read_asset("chart.html")).substitute(library=library, data=_compress(data))
@@ -121,11 +120,11 @@ def write_tables(
     script: str = "",
     chart_at: int | None = None,
 ) -> None:
-    """Write an HTML file: title, the parts before the first heading, those before ``chart_at``, ``chart``, the others.
+    """Write an HTML file: title, parts before the first heading, parts before ``chart_at``, ``chart``, other parts.
 
     chart   HTML
-    script  the file beside this module that runs after the one that sorts tables
-    Raises BenchError when the place is not writable.
+    script  file beside this module that runs after the one that sorts tables
+    Raises BenchError if the place is not writable.
     """
     first = next((i for i, part in enumerate(parts) if not isinstance(part, str) or part.startswith("## ")), len(parts))
     text = Template(_read_asset("page.html")).substitute(
@@ -172,7 +171,7 @@ def _part_html(part: Part | None) -> str:
 
 
 def _prose_html(text: str) -> str:
-    """The little Markdown that pages use: headings, lists, fenced commands, paragraphs."""
+    """Return the Markdown of pages as HTML: headings, lists, fenced commands, paragraphs."""
     found = []
     for place, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.M | re.S)):
         if place % 2:
@@ -197,7 +196,7 @@ def _words(text: str) -> str:
 
 
 def _table_html(name: str, frame: pd.DataFrame) -> str:
-    """One sortable table. Numbers get the same decimals down a column."""
+    """Return a sortable table. Numbers of a column have the same decimals."""
     columns = [_cells(frame.iloc[:, place]) for place in range(frame.shape[1])]
     columns = [
         ([_MINUS.sub("−", text) for text in texts] if kind == "number" else texts, kind) for texts, kind in columns
@@ -221,7 +220,7 @@ def _table_html(name: str, frame: pd.DataFrame) -> str:
 
 
 def _cells(column: pd.Series) -> tuple[list[str], str]:
-    """Its texts, and whether it is to be sorted and aligned as numbers (``number``) or broken into lines (``long``)."""
+    """Return the texts of a column, and its kind: ``number`` (sorted and aligned), ``long`` (broken into lines)."""
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
         known = column.dropna().astype(float)
         whole, most = (known == known.round()).all(), known.abs().max()
@@ -248,13 +247,13 @@ def _compress(text: str) -> str:
 
 
 def _read_asset(name: str) -> str:
-    """Return a file beside this module."""
+    """Return the text of a file beside this module."""
     return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _library() -> str:
-    """Vega, Vega-Lite and Vega-Embed, packed. A second or two, so once a process."""
+    """Return Vega, Vega-Lite and Vega-Embed, compressed. Takes one or two seconds, once in a process."""
     try:
         import altair
         import vl_convert
