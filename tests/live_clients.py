@@ -109,7 +109,8 @@ def computed_replay(directory):
     """The comparison with a replay that computes all work, also of a run that kept its uploads."""
     settings = replay_settings(directory)
     tree = copy.deepcopy(settings.tree) | {"live": {"_target_": "asyncfl_bench.live.choice.Simulated"}}
-    return compare(directory, execute(check_settings(tree, settings.choices | {"live": "none"})).directory)
+    tree["choices"]["live"] = "none"
+    return compare(directory, execute(check_settings(tree)).directory)
 
 
 def live_and_replayed(monkeypatch, cls, words):

@@ -278,7 +278,7 @@ def test_a_new_setting_and_a_new_group_rename_no_run_until_they_are_chosen(name,
         tree = copy.deepcopy(known.tree)
         tree["algorithm"] |= settings
         tree["privacy"] = {"_target_": f"{__name__}.{privacy}"}
-        return check_settings(tree, dict(known.choices))
+        return check_settings(tree)
 
     same = renewed("NoPrivacy")
     assert same.tree["algorithm"]["warm_up"] == 0

@@ -111,6 +111,10 @@ class CheckedSettings:
             else:
                 check(value is None or limits.holds(value), name, value, describe_range(schema, name) or "")
 
+    def resolve(self, facts: Facts) -> None:
+        """Replace `auto` and null by values. Raises ConfigError for what does not fit the facts. Called for the groups
+        of ``config.resolve.ORDER``."""
+
     def idle(self, facts: Facts) -> dict[str, str]:
         """Settings that change no number, given the others and the rest of the run: by name under which circumstances,
         and what acts instead. An empty name is the choice as a whole. Asked once all are resolved; a user who sets one

@@ -88,12 +88,12 @@ def test_a_multirun_is_planned(command, planned, answer):
 
 
 def test_other_names_are_no_choices_and_stand_for_choices():
-    for group, names in OTHER_CHOICES.items():
-        known = choices.options(group)
-        for name, words in names.items():
-            key, _, value = words.partition(" ")[0].partition("=")
-            assert name not in map(without_marks, known) and (value in known if key == group else "." in key), name
-    assert not [name for group, names in NOT_HERE.items() for name in names if name in OTHER_CHOICES[group]]
+    options = {group: choices.options(group) for group, _ in OTHER_CHOICES}
+    for (group, name), words in OTHER_CHOICES.items():
+        key, _, value = words.partition(" ")[0].partition("=")
+        known = options[group]
+        assert name not in map(without_marks, known) and (value in known if key == group else "." in key), name
+    assert not OTHER_CHOICES.keys() & {(group, name) for group, names in NOT_HERE.items() for name in names.split()}
 
 
 @pytest.mark.parametrize("command", ["sweep=nothing", "paper=nothing", "qqq=1", "delay=qqq", "+client.qqq=1"])

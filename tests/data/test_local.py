@@ -59,17 +59,17 @@ def test_a_changed_number_of_any_file_makes_another_run(tmp_path, monkeypatch):
     write(Path("clients"))
     live = compose([*WORDS, "live=processes"])  # of its files a server reads but the labels
     server = load("clients", ()).digest
-    assert check_settings(copy.deepcopy(live.tree), live.choices).identity == live.identity
+    assert check_settings(copy.deepcopy(live.tree)).identity == live.identity
     assert identity_of(live.tree) is None  # as a report finds it, which may be on another machine
     known = {live.identity}
     for number, (name, size) in enumerate({"a0": 3, "test": 4}.items(), 1):
         write(Path("clients"), **{name: {"x": np.full((size, 6), 0.1, np.float32)}})
-        known.add(check_settings(copy.deepcopy(live.tree), live.choices).identity)
+        known.add(check_settings(copy.deepcopy(live.tree)).identity)
         assert len(known) == 1 + number
     assert load("clients", ()).digest != server
     shutil.move("clients", "elsewhere")
     moved = live.tree | {"dataset": live.tree["dataset"] | {"folder": str(tmp_path / "elsewhere")}}
-    assert check_settings(moved, live.choices).identity in known
+    assert check_settings(moved).identity in known
 
 
 def load_wrong(folder, **other):

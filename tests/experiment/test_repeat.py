@@ -108,7 +108,7 @@ def test_a_run_of_settings_with_another_meaning_is_not_repeated(archived):
     archive, identity = archived
     record = find_archived_run(archive, identity)
     with pytest.raises(ConfigError, match=rf"^--repeat=00000000: is now {identity}: made by another version"):
-        repeated_settings(*check_saved(copy.deepcopy(record.config), archive, "--repeat"), "00000000", [])
+        repeated_settings(check_saved(copy.deepcopy(record.config), archive, "--repeat"), "00000000", [])
     live = compose(["live=processes", "algorithm=asgd", "model=softmax", "n_clients=8"]).tree
     summary = record.summary | {"executor": "sequential"}
     with pytest.raises(ConfigError, match=r"was a live run; afl-run --replay DIR"):
@@ -127,5 +127,5 @@ def test_a_directory_of_an_earlier_version_without_a_group_resumes():
     config.write_text(text[: text.index("live:\n")] + text[text.index("schedule:\n") :].replace("  live: none\n", ""))
     content = json.loads(summary.read_text())
     summary.write_text(json.dumps({key: value for key, value in content.items() if key != "files"}))
-    assert "live" in saved_config(directory)[0] and read_directory(directory).status == "ok"
+    assert "live" in saved_config(directory) and read_directory(directory).status == "ok"
     assert run([f"resume={directory}"]).summary["already_complete"]

@@ -125,10 +125,10 @@ def test_a_value_that_refers_to_another_is_refused(key, sections, foreign):
 
 
 def test_every_class_that_the_package_names_is_allowed(finished):
-    tree, _ = saved_config(finished)
+    tree = saved_config(finished)
     live = compose(["live=processes", "unlabelled=auto", "algorithm=fedecho"]).tree
     check_saved({**live, **{group: {"_target_": name} for group, name in _WRITTEN.items()}}, "mine", "resume")
-    assert check_saved(live, "mine", "resume")[0]["delay"]["_target_"] == _WRITTEN["delay"]
+    assert check_saved(live, "mine", "resume")["delay"]["_target_"] == _WRITTEN["delay"]
     found = 0
     for group in (*PARTS, *LISTED):
         for name in (one for choice in options(group) for one in class_names(choice_file(group, choice))):
@@ -188,7 +188,7 @@ def test_a_module_that_is_allowed_brings_its_own_parts_and_not_what_it_imported(
     names += ["asyncfl_bench.files.write_text"]
 
     def found(names):
-        tree, _ = saved_config(finished)
+        tree = saved_config(finished)
         allowed = []
         for name in names:
             try:

@@ -33,9 +33,6 @@ class RuleConfig(CheckedSettings):
         """The needs of the rule's class, changed by these settings. Also called before ``resolve``."""
         return needs
 
-    def resolve(self, facts: Facts) -> None:
-        """Replace `auto` and null by values. Raises ConfigError for what does not fit the facts."""
-
 
 def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
     """The proximal weight ``name`` has no effect while local models are still at the received one (``idle``)."""

@@ -50,14 +50,15 @@ LARGEST = 3.4028234e38  # number of single precision, in which models are
 
 
 @locating_user_errors()
-def check_settings(tree: dict[str, Any], choices: dict[str, str], default_steps: bool = False) -> Settings:
+def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Settings:
     """Check a composed config. Raises ConfigError; touches neither data nor disk except to see that paths exist.
 
-    tree           the config as plain containers
+    tree           the config as plain containers, with the choice of each group in its section ``choices``
     default_steps  no step size was chosen or searched: the data set's one for the model is used
     """
     from .resolve import resolve, use_step
 
+    choices = tree["choices"]
     tree = {key: value for key, value in tree.items() if key not in ("hydra", "choices", ABSENT, *ORIGINS)}
     sections = root_sections()
     root_names = [f.name for f in dataclasses.fields(RootConfig)]

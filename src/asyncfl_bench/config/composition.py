@@ -15,7 +15,7 @@ from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
 
-from ..errors import MOST_LISTED, PACKAGE, ConfigError, did_you_mean, list_some
+from ..errors import MOST_LISTED, PACKAGE, ConfigError, check, did_you_mean, list_some
 from ..files import expand_home, read_yaml
 from ..simulation.budget import TARGET
 from .check import check_settings
@@ -171,31 +171,33 @@ def check_composed(
     if profile == TUNED and variant("paper_algorithm", f"{paper}/{profile}/{rule}") is None:
         how = f"afl-run sweep=bank algorithm={rule} searches them, profile=published has the defaults"
         raise ConfigError("algorithm", rule, f"has no chosen settings for profile=tuned; {how}")
-    is_long = choices.get("length") == "long" and isinstance(config["budget"], dict)
-    limit = config["budget"].get("virtual_time") if is_long else None
-    if limit is not None:  # the greater length counts uploads: a limit of time would end it first
-        raise ConfigError("length", "long", f"must be standard with budget.virtual_time={limit}, which ends a run")
+    if choices.get("length") == "long":
+        budget = config["budget"]
+        limit = budget.get("virtual_time") if isinstance(budget, dict) else None
+        # the greater length counts uploads: a limit of time would end it first
+        check(limit is None, "length", "long", f"standard with budget.virtual_time={limit}, which ends a run")
+        why = "with profile=fair, whose budget is the same for all already"
+        check(profile != "fair", "length", "long", f"standard {why}")
     for group in PARTS:  # a user's class named in the place of the chosen one has its own name
         section = config.get(group)
         target = str(section.get("_target_", PACKAGE)) if isinstance(section, dict) else PACKAGE
         if target.partition(".")[0] != PACKAGE and target not in class_names(choice_file(group, choices[group])):
             choices[group] = target.rpartition(".")[2].lower()
-    config |= own
-    choices |= dict.fromkeys(own, OWN)
-    _use_own_clients(config, choices, {parse_override(text).key.partition(".")[0] for text in overrides})
-    settings = check_settings(config, choices, _has_default_steps(overrides))
+    config |= {**own, "choices": choices | dict.fromkeys(own, OWN)}
+    _use_own_clients(config, {parse_override(text).key.partition(".")[0] for text in overrides})
+    settings = check_settings(config, _has_default_steps(overrides))
     settings.command = None if own else command_text(overrides)
     return settings
 
 
-def _use_own_clients(config: dict[str, Any], choices: dict[str, str], given: Container[str]) -> None:
+def _use_own_clients(config: dict[str, Any], given: Container[str]) -> None:
     """Give the samples to the clients that they come with, and set the number of clients, where these are not given."""
     section = config["dataset"]
     if "heterogeneity" in given or not isinstance(section, dict) or "_target_" not in section:
         return
     target = part_class("dataset._target_", str(section["_target_"]))
     if (clients := getattr(target, "count_clients", lambda section: None)(section)) is not None:
-        choices["heterogeneity"] = "natural"
+        config["choices"]["heterogeneity"] = "natural"
         config["heterogeneity"] = read_yaml(choice_file("heterogeneity", "natural"))
         config |= {} if "n_clients" in given else {"n_clients": clients}
 
@@ -277,16 +279,16 @@ def _change_saved(tree: dict, words: Iterable[Override], run: str, more: Iterabl
         _set_value(tree, one, {})
 
 
-def repeated_settings(tree: dict, choices: dict[str, str], identity: str, overrides: Iterable[str]) -> Settings:
+def repeated_settings(tree: dict, identity: str, overrides: Iterable[str]) -> Settings:
     """Return the settings that repeat a saved run, changed by overrides of settings outside its identity.
 
-    tree, choices  of ``check_saved``; a file that a setting ``path`` names may be elsewhere on this machine
+    tree  of ``check_saved``; a file that a setting ``path`` names may be elsewhere on this machine
     Raises ConfigError, also for a run of a version whose settings had another meaning.
     """
     tree = asdict(RootConfig()) | tree
     paths = [f"{name}.path" for name in PARTS if isinstance(tree[name], dict) and "path" in tree[name]]
     _change_saved(tree, map(parse_override, overrides), "a repeated run", paths)
-    settings = check_settings(tree, choices)
+    settings = check_settings(tree)
     if settings.identity != identity:
         raise ConfigError(
             "--repeat", identity, f"is now {settings.identity}: made by another version, or of other files"
@@ -300,14 +302,14 @@ def _resumed_settings(directory: str, words: list[Override]) -> Settings:
     With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
     """
     path = expand_home(directory, "resume")
-    tree, choices = saved_config(path)
-    was = check_settings(tree, choices)
+    tree = saved_config(path)
+    was = check_settings(tree)
     if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
     _change_saved(tree, words, "a resumed run", ["budget"])
     replace_limits(tree, [one.text for one in words])
     tree["resume"] = str(path)
-    settings = check_settings(tree, choices)
+    settings = check_settings(tree)
     settings.place = path
     settings.command = command_text(["--resume", str(path), *(one.text for one in words)])
     if settings.identity != was.identity:

@@ -33,26 +33,34 @@ ORDER = (
 
 def resolve(settings: Settings) -> None:
     """Check ``settings`` across groups and put values in the place of every `auto` and null."""
-    parts, choices = settings.parts, settings.choices
-    _check_length(choices)
+    root, parts, choices = settings.root, settings.parts, settings.choices
     parts["live"].target.prepare(settings)
-    _resolve_clock_and_concurrency(settings.root, parts, settings.needs.cuts, choices)
-    _resolve_unlabelled(settings)
+    _resolve_clock_and_concurrency(root, parts, settings.needs.cuts, choices)
+    needs = settings.needs
+    needs_outputs = parts["distillation"].config.takes_place or needs.outputs
+    settings.idle |= _resolve_unlabelled(parts, choices, needs_outputs)
     _check_private_samples(parts, choices, settings.evaluation.validation_share)
-    _check_cut_model(settings)
-    _check_queues(parts["schedule"], choices, settings.needs)
-    _check_waiting_rule(settings.root, parts, settings.needs, choices)
+    if needs.cuts:
+        _check_cut_model(parts, choices, needs, root.executor)
+    for name in () if needs.cuts else ("messages", "server_steps"):
+        allowed = f"null with algorithm={choices.get('algorithm')}, whose clients hold the whole model"
+        check((limit := getattr(settings.budget, name)) is None, f"budget.{name}", limit, allowed)
+    _check_schedule(root, parts, choices, needs)
     for name in ORDER:
         try:
-            parts[name].config.resolve(_facts(settings))
+            parts[name].config.resolve(_facts(settings, needs_outputs))
         except ConfigError as error:
             raise error.with_prefix(name) from None
-    _check_that_time_passes(settings.budget, settings.root.clock, parts["delay"], choices)
-    _check_captured_model(parts["model"], choices, settings.root.executor)
+    _check_that_time_passes(settings.budget, root.clock, parts["delay"], choices)
+    reason = parts["model"].config.uncaptured
+    allowed = f"sequential or auto with model={choices.get('model')}: no graph takes {reason}"
+    check(root.executor != "graph" or reason is None, "executor", "graph", allowed)
     parts["diagnostics"].target.check_run(settings)
-    _check_clients(parts["heterogeneity"], choices, settings.evaluation.clients)
+    allowed = f"false with heterogeneity={choices.get('heterogeneity')}: clients differ in more than labels"
+    follows = parts["heterogeneity"].target.labels_only  # the accuracy of each client, from the labels
+    check(follows or not settings.evaluation.clients, "evaluation.clients", True, allowed)
     configs = {name: part.config for name, part in parts.items()} | {"evaluation": settings.evaluation}
-    settings.idle |= _idle_settings(configs, _facts(settings))
+    settings.idle |= _idle_settings(configs, _facts(settings, needs_outputs))
 
 
 def use_step(settings: Settings, step: float) -> None:
@@ -64,13 +72,6 @@ def use_step(settings: Settings, step: float) -> None:
     gradients = (kinds[0] if client.upload == "auto" else client.upload) == "gradient"
     if gradients and isinstance(rule.config, StepConfig) and rule.config.eta is None:
         rule.config.eta = step
-
-
-def _check_length(choices: Mapping[str, str]) -> None:
-    if choices.get("length") != "long":
-        return
-    fair = choices.get("profile") == "fair"
-    check(not fair, "length", "long", "standard with profile=fair, whose budget is the same for all already")
 
 
 def _resolve_clock_and_concurrency(
@@ -97,22 +98,22 @@ def _resolve_clock_and_concurrency(
         raise error.with_prefix("algorithm") from None
 
 
-def _needs_outputs(distillation: Component, needs: Needs) -> bool:
-    return distillation.config.takes_place or needs.outputs
+def _resolve_unlabelled(parts: Mapping[str, Component], choices: dict[str, str], needed: bool) -> dict[str, str]:
+    """Choose the samples that `auto` stands for. Return the settings without effect, as ``Settings.idle``.
 
-
-def _resolve_unlabelled(settings: Settings) -> None:
-    """Choose the samples that `auto` stands for. Raises ConfigError if a rule needs samples and has none."""
-    parts, choices = settings.parts, settings.choices
-    needed, part = _needs_outputs(parts["distillation"], settings.needs), parts["unlabelled"]
+    needed  the run needs samples of the server's own
+    Raises ConfigError if it has none.
+    """
+    part, idle = parts["unlabelled"], {}
     if choices.get("unlabelled") == "auto":
         if not needed and part.config.samples is not None:
             why = f"with algorithm={choices.get('algorithm')}, whose server uses no samples"
-            settings.idle["unlabelled.samples"] = f"{why}; unlabelled=held_back takes them from the clients anyway"
+            idle["unlabelled.samples"] = f"{why}; unlabelled=held_back takes them from the clients anyway"
         choices["unlabelled"], part.target, part.config = part.target.resolve_choice(part.config, needed)
     who = "distillation" if parts["distillation"].config.takes_place else "algorithm"
     allowed = f"auto, held_back, images, arrays or noise: {who}={choices.get(who)} needs samples of the server's own"
     check(not needed or choices.get("unlabelled") != "none", "unlabelled", "none", allowed)
+    return idle
 
 
 def _check_private_samples(parts: Mapping[str, Component], choices: Mapping[str, str], share: float) -> None:
@@ -128,66 +129,42 @@ def _check_private_samples(parts: Mapping[str, Component], choices: Mapping[str,
         check(diagnostics in allowed, "diagnostics", diagnostics, f"{' or '.join(allowed)} in live runs {why}")
 
 
-def _check_cut_model(settings: Settings) -> None:
+def _check_cut_model(parts: Mapping[str, Component], choices: Mapping[str, str], needs: Needs, executor: str) -> None:
     """Check what an algorithm whose clients hold a part of the model allows."""
-    needs, parts, root = settings.needs, settings.parts, settings.root
-    for name, limit in {"messages": settings.budget.messages, "server_steps": settings.budget.server_steps}.items():
-        allowed = f"null with algorithm={settings.choices.get('algorithm')}, whose clients hold the whole model"
-        check(needs.cuts or limit is None, f"budget.{name}", limit, allowed)
-    if not needs.cuts:
-        return
-
-    def refuse(refused: bool, name: str, allowed: str) -> None:
-        value = settings.choices.get(name)
-        check(not refused, name, value, f"{allowed} with algorithm={settings.choices.get('algorithm')}")
-
-    refuse(
-        not parts["model"].config.can_be_cut,
-        "model",
-        "a network of one layer after another, for example mlp, cnn, lenet5, alexnet, vgg16, resnet8 or vit_small,",
-    )
-    refuse(parts["distillation"].config.takes_place, "distillation", "none")
     availability = parts["availability"].target
-    refuse(availability.loses_work, "availability", "always or dropout")
-    refuse(availability.ends_for_some and needs.replies_together, "availability", "always")
-    executor, allowed = root.executor, "auto, native, threads or sequential with a model that is cut"
+    for name, refused, allowed in (
+        (
+            "model",
+            not parts["model"].config.can_be_cut,
+            "a network of one layer after another, for example mlp, cnn, lenet5, alexnet, vgg16, resnet8 or vit_small,",
+        ),
+        ("distillation", parts["distillation"].config.takes_place, "none"),
+        ("availability", availability.loses_work, "always or dropout"),
+        ("availability", availability.ends_for_some and needs.replies_together, "always"),
+    ):
+        check(not refused, name, choices.get(name), f"{allowed} with algorithm={choices.get('algorithm')}")
+    allowed = "auto, native, threads or sequential with a model that is cut"
     check(executor not in ("batched", "graph", "ray"), "executor", executor, allowed)
 
 
-def _check_captured_model(model: Component, choices: Mapping[str, str], executor: str) -> None:
-    """Check that a graph can take the gradient of the model, if graphs are chosen."""
-    reason = model.config.uncaptured
-    allowed = f"sequential or auto with model={choices.get('model')}: no graph takes {reason}"
-    check(executor != "graph" or reason is None, "executor", "graph", allowed)
-
-
-def _check_queues(schedule: Component, choices: Mapping[str, str], needs: Needs) -> None:
-    """Check that the rule allows several pieces of work for a client, if the schedule gives them."""
-    if not schedule.target.queues:
-        return
+def _check_schedule(root: RootConfig, parts: Mapping[str, Component], choices: Mapping[str, str], needs: Needs) -> None:
+    """Check that the rule allows several pieces of work for a client if the schedule gives them, and that every client
+    for which the rule waits sends an upload."""
+    name, schedule = choices.get("algorithm"), parts["schedule"].target
     one = needs.cuts or needs.steps_on == "round" or needs.keeps is not None or needs.one_at_a_time
-    name = choices.get("algorithm")
     allowed = f"same_client or random_idle with algorithm={name}, whose clients have one piece of work at a time"
-    check(not one, "schedule", choices.get("schedule"), allowed)
-
-
-def _check_waiting_rule(
-    root: RootConfig, parts: Mapping[str, Component], needs: Needs, choices: Mapping[str, str]
-) -> None:
-    """Check that every client for which the rule waits sends an upload."""
-    name = choices.get("algorithm")
+    check(not (one and schedule.queues), "schedule", choices.get("schedule"), allowed)
     allowed = f"always or suspension: algorithm={name} would wait forever for clients that left"
     ends = parts["availability"].target.ends_for_some
     check(not (needs.waits_for and ends), "availability", choices.get("availability"), allowed)
     assert root.concurrency is not None
     heard = needs.waits_for != "all" or root.concurrency >= root.n_clients
-    schedule = parts["schedule"].target
     allowed = f"n_clients={root.n_clients} with algorithm={name}, which waits for every client, or schedule=random_idle"
     check(heard or not schedule.some_never, "concurrency", root.concurrency, allowed)
 
 
-def _facts(settings: Settings) -> Facts:
-    """What is known by now."""
+def _facts(settings: Settings, needs_outputs: bool) -> Facts:
+    """Return what is known by now."""
     root, parts = settings.root, settings.parts
     rule, client = parts["algorithm"].config, parts["client"].config
     needs = settings.needs
@@ -217,7 +194,7 @@ def _facts(settings: Settings) -> Facts:
         lr=client.lr,
         iterations=iterations,
         dataset=settings.choices.get("dataset", ""),
-        outputs=_needs_outputs(parts["distillation"], needs),
+        outputs=needs_outputs,
         cuts=needs.cuts,
         layers=parts["model"].config.layers,
         momentum=client.momentum,
@@ -229,12 +206,6 @@ def _setting_value(config: Any, name: str | None) -> tuple[str, Any] | None:
     """The name and the value of a setting; None where there is no name or no value yet."""
     value = None if name is None else vars(config)[name]
     return None if name is None or value is None else (name, value)
-
-
-def _check_clients(heterogeneity: Component, choices: Mapping[str, str], evaluated: bool) -> None:
-    """Check that clients differ in their labels only, if the accuracy of each is evaluated: it follows from these."""
-    allowed = f"false with heterogeneity={choices.get('heterogeneity')}: clients differ in more than labels"
-    check(heterogeneity.target.labels_only or not evaluated, "evaluation.clients", True, allowed)
 
 
 def _idle_settings(configs: Mapping[str, Any], facts: Facts) -> dict[str, str]:

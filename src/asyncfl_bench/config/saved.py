@@ -31,9 +31,9 @@ _WRITTEN = {
 }
 
 
-def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
-    """Return (config, choices) of a run directory. Raises ConfigError for ``key`` as ``check_saved``, and if there is
-    none that can be read."""
+def saved_config(path: Path, key: str = "resume") -> dict[str, Any]:
+    """Return the config of a run directory. Raises ConfigError for ``key`` as ``check_saved``, and if there is none
+    that can be read."""
     try:
         tree = read_yaml(path / "config.yaml")
     except FileNotFoundError:
@@ -42,22 +42,22 @@ def saved_config(path: Path, key: str = "resume") -> tuple[dict, dict]:
         reason = f" ({error})" if isinstance(error, ValueError) and "\n" not in str(error) else ""
         said = f"must be a run directory: its config.yaml cannot be read{reason}"
         raise ConfigError(key, path, said) from None
-    tree, choices = check_saved(tree, path, key)
+    tree = check_saved(tree, path, key)
     with suppress(OSError, ValueError, AttributeError):  # an unfinished run has no summary
         tree = fill_in_precision(tree, read_json(path / "summary.json"))
-    return tree, choices
+    return tree
 
 
 def identity_in(directory: Path) -> str | None:
     """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
     try:
-        return check_settings(*saved_config(directory)).identity
+        return check_settings(saved_config(directory)).identity
     except ConfigError:
         return None
 
 
-def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
-    """Return (config, choices) of a resolved config that somebody else may have written.
+def check_saved(tree: Any, place: object, key: str) -> dict[str, Any]:
+    """Return a resolved config that somebody else may have written, with the groups that it lacks.
 
     place  where it is, for messages
     Raises ConfigError for ``key`` for anything else than a config, and for a class that it may not name: no part of
@@ -72,8 +72,9 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
     if unknown := [group for group in lacking if group not in absent]:
         raise ConfigError(key, place, f"was made by another version: it has no {unknown[0]}; {START_AGAIN}")
     choices = choices | dict.fromkeys(absent, _NONE)
+    tree = tree | {"choices": choices}
     if absent:  # else the tree lists what is left out of its identity
-        tree = tree | absent | {"choices": choices, ABSENT: [*tree.get(ABSENT, ()), *absent]}
+        tree |= absent | {ABSENT: [*tree.get(ABSENT, ()), *absent]}
     for group, choice in choices.items():  # becomes a part of the run's name, which is a folder
         plain = isinstance(choice, str) and choice.isprintable()
         ok = plain and ".." not in (path := Path(choice)).parts and not path.is_absolute()
@@ -84,7 +85,7 @@ def check_saved(tree: Any, place: object, key: str) -> tuple[dict, dict]:
         if is_class and not _is_allowed(dotted.partition(".")[0], str(name)):
             allowed = f"is in {place}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
             raise ConfigError(dotted, name, f"{allowed}; {ALLOW_VARIABLE}=PACKAGE names a package that you trust")
-    return tree, choices
+    return tree
 
 
 @functools.cache

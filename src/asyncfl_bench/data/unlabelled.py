@@ -39,9 +39,6 @@ Drawn = tuple[Data, np.ndarray | None]
 
 @dataclass
 class UnlabelledConfig(CheckedSettings):
-    def resolve(self, facts: Facts) -> None:
-        """Replace null by values. Raises ConfigError for settings that do not fit the facts."""
-
     def idle(self, facts: Facts) -> dict[str, str]:
         if facts.outputs or not fields(self):
             return {}

@@ -249,7 +249,7 @@ def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] |
     tree  the run's resolved config;  folders  those that ``--config-dir`` named;  clients  of the process; None: all
     """
     use_folders(folders)
-    executor = build_run(check_settings(tree, tree["choices"]), clients).executor
+    executor = build_run(check_settings(tree), clients).executor
     assert isinstance(executor, WorkQueue) and isinstance(executor.computer, SequentialComputer)
     return executor.computer
 

@@ -52,8 +52,8 @@ def replay_settings(directory: str | Path) -> Settings:
     """Return the settings of the replay of a live run. Raises ConfigError for anything else and an unfinished one."""
     path = expand_home(directory, "--replay")
     path = path if path.name not in ("", "..") else path.resolve()
-    tree, choices = saved_config(path, "--replay")
-    live = check_settings(tree, choices)
+    tree = saved_config(path, "--replay")
+    live = check_settings(tree)
     if not live.parts["live"].config.takes_place:
         raise ConfigError("--replay", path, "must be a live run; this one was simulated, and rerun=true repeats it")
     keeps = live.parts["live"].config.keep_uploads
@@ -67,19 +67,19 @@ def replay_settings(directory: str | Path) -> Settings:
     for group, target in (("delay", RecordedDelay), ("availability", RecordedAvailability)):
         config = target.Config(path=str(path / NAME))
         tree[group] = {"_target_": f"{target.__module__}.{target.__qualname__}", **vars(config)}
-        choices[group] = "recorded"
-    tree["live"], choices["live"] = {"_target_": f"{PACKAGE}.live.choice.Simulated"}, "none"
+        tree["choices"][group] = "recorded"
+    tree["live"], tree["choices"]["live"] = {"_target_": f"{PACKAGE}.live.choice.Simulated"}, "none"
     if keeps:
         uploads = path / UPLOADS_NAME
         found = uploads.stat().st_size if uploads.exists() else 0
         if found != kept:
             raise ConfigError("--replay", path, f"must have its {UPLOADS_NAME} of {kept} bytes; found {found} bytes")
         tree["live"] = {"_target_": f"{PACKAGE}.live.uploads.Recorded", "path": str(uploads)}
-        choices["live"] = "recorded"
+        tree["choices"]["live"] = "recorded"
     if changed := describe_changed_file(summary, path, DIGESTED):
         raise ConfigError("--replay", path, f"its {changed}; restore the directory")
     tree["output_dir"], tree["rerun"] = str(path.parent), True  # data may have changed since an earlier replay
-    settings = check_settings(tree, choices)
+    settings = check_settings(tree)
     if keeps and summary["live"].get("kept_digest") not in (None, settings.digests["live"]):  # of earlier versions
         raise ConfigError("--replay", path, f"its {UPLOADS_NAME} is not the file that the run wrote")
     return settings
@@ -196,12 +196,12 @@ def settings_to_repeat(record: Record, archive: str | Path, overrides: Iterable[
     Raises ConfigError for a run that this version cannot repeat.
     """
     summary = record.summary
-    tree, choices = check_saved(copy.deepcopy(fill_in_precision(record.config, summary)), archive, FLAG)
+    tree = check_saved(copy.deepcopy(fill_in_precision(record.config, summary)), archive, FLAG)
     executors = str(summary.get("executor", "auto")).split(" then ")
     computed: dict[str, Any] = {"device": "cuda" if str(summary.get("device")).startswith("cuda") else "cpu"}
     computed |= {"threads": summary.get("threads"), "executor": executors[0] if len(executors) == 1 else "auto"}
     fixed = {"progress": True, "rerun": False, "trace": False, "resume": None}
-    settings = repeated_settings(tree | computed | fixed, choices, str(record.identity), overrides)
+    settings = repeated_settings(tree | computed | fixed, str(record.identity), overrides)
     if settings.parts["live"].config.takes_place:
         raise ConfigError(FLAG, record.identity, "was a live run; afl-run --replay DIR simulates it from its directory")
     return settings

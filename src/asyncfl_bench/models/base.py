@@ -37,9 +37,6 @@ class ModelConfig(CheckedSettings):
         """Number of layers of a model that can be cut; 0 for other models."""
         return 0
 
-    def resolve(self, facts: Facts) -> None:
-        """Replace null by values. Raises ConfigError for settings that do not fit the facts."""
-
     def content_digest(self) -> str | None:
         """Return a digest of the user's files that make the model; None without such files."""
         return None

@@ -20,9 +20,6 @@ from .timeline import Timeline
 class AlwaysConfig(CheckedSettings):
     """No settings; the base of all."""
 
-    def resolve(self, facts: Facts) -> None:
-        """Put values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
-
 
 class Always:
     """Every client takes part from the first to the last iteration."""

@@ -17,7 +17,7 @@ from ..errors import wrong_return
 from ..randomness import Streams
 from ..ranges import CheckedSettings, one_of
 from ..stateful import RunAttributes
-from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
+from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .fleet import FleetFile
 
 
@@ -28,9 +28,6 @@ class DelayConfig(CheckedSettings):
     """
 
     unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
-
-    def resolve(self, facts: Facts) -> None:
-        """Put values in the place of `auto` and null. Raises ConfigError for what does not fit the facts."""
 
     @property
     def takes_time(self) -> bool:
