@@ -14,7 +14,6 @@ from tiers import slow
 from asyncfl_bench.config import PARTS, check, compose, options
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.ranges import CheckedSettings, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
 
@@ -242,8 +241,6 @@ def test_a_data_set_declares_the_step_of_a_model_for_runs_that_set_none():
     assert steps("algorithm=fedbuff", "client=adamw") == (1.0, 0.0005)
     assert steps("algorithm.total_steps=2000") == pytest.approx((0.2 * (100 / 2000) ** 0.5, 0.1))
     assert steps("model=cnn", "algorithm=fedbuff") == (1.0, 0.1)
-    with pytest.raises(ConfigError, match=r"dataset.default_step=3: must be a step size by model, \{mlp: 0.1\}"):
-        steps("dataset.default_step=3")
 
 
 class NoPrivacy:

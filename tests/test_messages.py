@@ -2,8 +2,8 @@
 
 `make messages` writes the messages again, and their difference is read in review. A line without ">>>" is the words of
 afl-run, or a command of afl-report in a folder with the runs some/ and an empty folder. A call sees the names of the
-test file that its section is called after, its folder HERE, monkeypatch and afl_run. "…" stands for text that differs
-between machines, or comes from another package.
+test file that its section is called after, its folder HERE, monkeypatch, afl_run and afl_report. "…" stands for text
+that differs between machines, or comes from another package.
 """
 
 import importlib.util
@@ -81,11 +81,19 @@ def answer_of(result):
 def ask(monkeypatch, tmp_path, forgotten_parts, request):
     """``ask(section, command)``: the message, in which HERE and ROOT stand for the test's folder and the checkout."""
 
+    def afl_report(*words):
+        capsys = request.getfixturevalue("capsys")
+        try:
+            code = cli.main(words)
+        except SystemExit as end:
+            code = end.code
+        return CompletedProcess(words, code, *capsys.readouterr())
+
     def call(section, code):
         answers = []
-        afl_run = request.getfixturevalue("afl_run")
         names = {"HERE": tmp_path, "monkeypatch": monkeypatch}
-        names["afl_run"] = lambda *words: answers.append(answer_of(afl_run(*words)))
+        for name, command in (("afl_run", request.getfixturevalue("afl_run")), ("afl_report", afl_report)):
+            names[name] = lambda *words, command=command: answers.append(answer_of(command(*words)))
         try:
             exec(compile(code, FILE, "exec"), names_of(section) | names)
         except Exception as error:
@@ -99,16 +107,12 @@ def ask(monkeypatch, tmp_path, forgotten_parts, request):
         return answer_of(result)
 
     def report(section, words):
-        capsys = request.getfixturevalue("capsys")
         write_run(Path("some/runs"))
         Path("empty").mkdir()
         before = {*tmp_path.rglob("*")}
-        try:
-            code = cli.main(shlex.split(words))
-        except SystemExit as end:
-            code = end.code
+        said = answer_of(afl_report(*shlex.split(words)))
         assert {*tmp_path.rglob("*")} == before, "nothing is left on disk"
-        return answer_of(CompletedProcess(words, code, *capsys.readouterr()))
+        return said
 
     def message(section, text):
         kinds = {CALL: call, "afl-report ": report, "": command}

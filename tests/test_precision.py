@@ -14,7 +14,6 @@ from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.config import compose, identity_of_tree
 from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.experiment import finished_result, machine
-from asyncfl_bench.experiment.preflight import Preflight
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.tracking.archive import archived_summaries
@@ -173,22 +172,6 @@ def test_tf32_needs_a_gpu_that_has_it(monkeypatch, afl_run):
             continue
         with pytest.raises(ConfigError, match=r"precision=tf32: is not computed by cuda \(Tesla V100\); use .*fp32"):
             machine.refuse_unsupported(root, "cuda")
-
-
-@pytest.mark.parametrize(
-    ("device", "word", "message"),
-    [
-        ("cuda", "precision=tf32", r"precision=tf32: is not computed by cuda \(Tesla V100\); use precision=fp32"),
-        ("cpu", "executor=graph", "executor=graph: needs a GPU, and the run is on a CPU; executor=auto works there"),
-    ],
-)
-def test_a_plan_refuses_what_a_gpu_of_this_machine_lacks(monkeypatch, device, word, message):
-    monkeypatch.setattr(machine, "known_device", lambda choice: None)  # there is a driver
-    monkeypatch.setattr(machine, "select_device", lambda choice: device)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 0))
-    with pytest.raises(ConfigError, match=message):
-        Preflight(build=lambda settings: None).check(compose([*WORDS, word]))
 
 
 def test_a_gpu_computes_convolutions_in_the_precision_and_other_products_in_fp32():

@@ -17,7 +17,6 @@ from asyncfl_bench.config import places
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import multiply_step
 from asyncfl_bench.data.base import MissingData
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import RunResult
 from asyncfl_bench.multirun import stages
 from asyncfl_bench.multirun.stages import StagedSearch, late_score, stages_or_none
@@ -53,12 +52,8 @@ def test_a_score_is_the_mean_over_the_last_fifth_and_a_diverged_run_has_none(tmp
     assert math.isnan(late_score(finished(tmp_path, "diverged", rows), "validation/accuracy"))
 
 
-def test_a_word_that_the_stages_choose_is_refused_and_other_sweeps_have_no_stages():
+def test_a_sweep_without_stages_has_none():
     assert stages_or_none(["sweep=tune"]) is None
-    stages = stages_or_none(["sweep=bank"])
-    for word in ("seed=1", "trials=4", "algorithm.eta=interval(0.1,1)"):
-        with pytest.raises(ConfigError, match=r"is chosen by hydra\.sweeper\.stages of the sweep file; leave it out"):
-            StagedSearch(["sweep=bank", "algorithm=ace", word], stages)
 
 
 def test_a_searched_setting_of_a_world_gets_no_page_and_the_plan_says_so(tmp_path, monkeypatch):

@@ -17,7 +17,6 @@ from asyncfl_bench.algorithms.rescaled_asgd import RescaledAsgd
 from asyncfl_bench.algorithms.ringleader import Ringleader
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.types import ClientTable, Upload
 
 E2 = {"delay": Scripted([[1], [2.6]]), "targets": [[0.0], [2.0]], "start": [4.0], "n": 2}
@@ -208,16 +207,3 @@ def test_the_formula_for_eta_knows_how_many_uploads_a_step_takes(name, iteration
     words = ["clock=time", "n_clients=20", "budget.server_iterations=null", "budget.uploads=400"]
     rule = compose([f"algorithm={name}", "algorithm.eta=null", "algorithm.c=1", *words]).parts["algorithm"].config
     assert rule.eta == pytest.approx((20 / iterations) ** 0.5)
-
-
-@pytest.mark.parametrize("name", ["malenia", "ringleader", "port"])
-def test_a_rule_that_waits_for_clients_is_refused_where_they_never_come(name):
-    with pytest.raises(ConfigError, match=f"must be always or suspension: algorithm={name} would wait forever"):
-        compose([f"algorithm={name}", "availability=dropout", "clock=time"])
-    some = [f"algorithm={name}", "n_clients=6", "concurrency=3", "schedule=same_client", "clock=time"]
-    assert compose([*some, "schedule=random_idle"]).root.concurrency == 3
-    if name == "port":  # it waits for nobody who was given nothing
-        assert compose(some).root.concurrency == 3
-    else:
-        with pytest.raises(ConfigError, match=f"^concurrency=3: must be n_clients=6 with algorithm={name}"):
-            compose(some)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
 from asyncfl_bench import load_bank, load_points, load_runs
@@ -13,7 +12,6 @@ from asyncfl_bench.analysis import bank
 from asyncfl_bench.config import compose, variants
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.variants import CHOSEN
-from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.files import read_yaml
 from asyncfl_bench.reports import cli
 from asyncfl_bench.reports.browser import html
@@ -56,19 +54,11 @@ def test_a_row_has_the_late_accuracy_and_the_costs_until_the_validation_curve_re
     assert frame.loc[frame["world"] == "bank/digits", "worst_tenth"].between(0, 100).all()
 
 
-def test_a_tuned_run_is_the_judged_run_and_other_rules_and_papers_are_refused():
+def test_a_tuned_run_is_the_judged_run():
     rows = load_bank().drop_duplicates(["world", "rule"])
     for row in rows[rows["rule"] == "ca2fl"].itertuples():
         words = [f"paper={row.world}", "profile=tuned", "algorithm=ca2fl", f"seed={row.seed}"]
         assert compose(words).identity == row.identity
-    with pytest.raises(
-        ConfigError, match=r"^algorithm=fedprox: has no chosen settings for profile=tuned; afl-run sweep"
-    ):
-        compose(["paper=bank/digits", "profile=tuned", "algorithm=fedprox"])
-    with pytest.raises(
-        ConfigError, match=r"^profile=tuned: must be published for paper=ace; it is there for bank/digits,"
-    ):
-        compose(["paper=ace", "profile=tuned"])
 
 
 def test_chosen_settings_are_added_to_those_that_a_world_has_for_the_rule(monkeypatch):
@@ -89,22 +79,6 @@ def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_n
     merged = bank.merge_frames(frame, own)
     changed = merged[merged["seed"] == 7]
     assert len(merged) == len(frame) and len(changed) == len(own) and set(changed["rule"]) == {"ace"}
-    smoke = pd.DataFrame({"status": ["ok"], "sweep": ["bank"], "scale": ["smoke"], "paper": "w", "algorithm": "ace"})
-    with pytest.raises(BenchError, match=r"^no judged run of the bank; afl-run sweep=bank makes them$"):
-        bank.write_tables(smoke, Path("nowhere"))
-    with pytest.raises(BenchError, match=r"^nowhere/judged.csv: no such table; load_bank\(\) without a folder has the"):
-        load_bank("nowhere")
-
-
-def test_the_report_of_the_bank_needs_its_archive_and_takes_two_options(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["bank", "--archive", "none"]) == 2
-    said = (
-        "afl-report: bank: no archive of its runs (no archives in none); asyncfl_bench.load_bank() has the judged runs"
-    )
-    assert capsys.readouterr().err.splitlines() == [said]
-    assert cli.main(["bank", "--metric", "test/loss"]) == 2
-    assert "bank: cannot be used together with --metric; it takes --out and --archive" in capsys.readouterr().err
 
 
 @pytest.mark.slow

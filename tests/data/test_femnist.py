@@ -7,9 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
-from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.femnist import Femnist
 from asyncfl_bench.data.pool import PoolConfig
 from asyncfl_bench.randomness import Streams
@@ -120,21 +118,3 @@ def test_a_download_gives_the_same_clients_as_leafs_json(tmp_path, monkeypatch):
     assert downloaded.source == "flwrlabs/femnist"
     femnist(tmp_path / "hub")
     assert len(asked) == 1  # the second time it is there
-
-
-def test_without_network_or_package_one_message_names_paths_and_ways_out(tmp_path, monkeypatch):
-    def refused(*args, **kwargs):
-        raise ConnectionError("no\nroute")
-
-    monkeypatch.setitem(sys.modules, "datasets", None)  # makes its import fail
-    with pytest.raises(DataError, match=r"needs the package datasets \(pip install 'asyncfl_bench\[leaf\]'\)") as bare:
-        femnist(tmp_path)
-    hub(monkeypatch, refused)
-    with pytest.raises(DataError, match=r"flwrlabs/femnist is missing .* \(ConnectionError: no route\)") as offline:
-        femnist(tmp_path)
-    for caught in (bare, offline):
-        message = str(caught.value)
-        assert "\n" not in message
-        for part in (tmp_path / "femnist.npz", f"{tmp_path}/femnist/**/*.json", "data_dir=", "dataset=digits"):
-            assert str(part) in message
-    assert not list(tmp_path.glob("*.npz"))

@@ -88,14 +88,6 @@ def load_counts(folder, counts, clients=()):
     load(folder, clients)
 
 
-def test_a_header_of_counts_that_fill_memory_is_one_line(tmp_path):
-    write(tmp_path / "clients")
-    with open(tmp_path / "clients" / "counts.npy", "wb") as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "<i8", "fortran_order": False, "shape": (2**40, 4)})
-    with pytest.raises(InputError, match=r"counts.npy: not a readable .npy file \(mmap length is greater"):
-        load(tmp_path / "clients", ())
-
-
 IMAGES = {"x": np.zeros((5, 8, 8, 3), np.uint8)}
 
 

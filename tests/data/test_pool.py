@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from asyncfl_bench.data.base import DataError
 from asyncfl_bench.data.pool import PoolConfig, join_parts, read_pool, split_pool
 from asyncfl_bench.randomness import Streams
 
@@ -88,5 +86,3 @@ def test_names_in_order_become_ids_whatever_the_order_of_the_parts():
         }
         assert found == {(1, 1, 4), (2, 2, 5), (1, 3, 6), (0, 7, 8)}
         assert str(arrays["source"]) == "somewhere"
-    with pytest.raises(DataError, match="somewhere: there are no samples"):
-        join_parts([], "somewhere")

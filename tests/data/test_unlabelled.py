@@ -1,7 +1,5 @@
 """Where the server's own samples are from."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -10,7 +8,6 @@ from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.data.base import Data, Scale
 from asyncfl_bench.data.unlabelled import match_samples, open_stl10
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.randomness import Streams
 
@@ -144,8 +141,6 @@ def test_colours_become_grey_grey_becomes_colours_and_sizes_change():
     assert match_samples(red[:, :1], clients(3, 4, 4)).shape == (1, 3, 4, 4)
     assert (match_samples(red[:, :1], clients(3, 8, 2)) == 255).all()
     np.testing.assert_allclose(match_samples(red, clients(1, 2, 2, dtype=np.float32)), 4 / 3, rtol=1e-6)
-    with pytest.raises(ConfigError, match="must be held_back, noise or arrays"):
-        match_samples(red, clients(5, dtype=np.float32))
 
 
 @pytest.mark.parametrize("suffix", ["npy", "npz"])
@@ -156,8 +151,6 @@ def test_samples_of_a_file(suffix):
     words = ["unlabelled=arrays", f"unlabelled.path=own.{suffix}"]
     _, x_u = server_of(*words)
     assert torch.equal(x_u, torch.from_numpy(x))
-    with pytest.raises(ConfigError, match=r"unlabelled\.samples=13: must be at most 12"):
-        server_of(*words, "unlabelled.samples=13")
     before = compose([*ECHO, *words]).identity
     np.savez("own.npz", x=x + 1)
     np.save("own.npy", x + 1)
@@ -208,12 +201,6 @@ def test_a_split_of_its_own_that_a_set_has_can_be_the_servers():
     left, drawn = other.draw(data, None, Streams(0).unlabelled())
     assert left is data and drawn.dtype == np.int32 and len(drawn) == 3
     assert {tuple(row) for row in drawn} < {tuple(row) for row in x[6:]}
-    with pytest.raises(ConfigError, match=r"other_split: must be one that the data set has: .* held_back"):
-        other.draw(replace(data, x_other=None), None, Streams(0).unlabelled())
-    with pytest.raises(ConfigError, match="samples=5: must be at most 4, the samples of the other split"):
-        compose([*ECHO, "unlabelled=other_split", "unlabelled.samples=5"]).parts["unlabelled"].build().draw(
-            data, None, Streams(0).unlabelled()
-        )
 
 
 def test_a_finished_run_of_fedecho_names_its_samples():

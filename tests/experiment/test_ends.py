@@ -9,7 +9,6 @@ from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.settings import DEFAULT_STEPS
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment import build, machine
 from asyncfl_bench.experiment.evaluate import Evaluations
 from asyncfl_bench.reports.assembly import own_page
@@ -141,8 +140,6 @@ def test_messages_and_server_steps_are_budgets_of_rules_that_answer_messages(lim
     assert result.summary["stopped_by"] == limit and result.summary["used"][limit] == 7
     longer = run([f"resume={result.directory}", f"budget.{limit}=50"])
     assert longer.ok and longer.summary["used"][limit] == 50
-    with pytest.raises(ConfigError, match=f"budget.{limit}=7: must be null with algorithm=asgd"):
-        compose(["algorithm=asgd", f"budget.{limit}=7"])
 
 
 TARGET = [*SMALL, "algorithm=fedbuff", "evaluation.every=1"]
@@ -166,5 +163,3 @@ def test_a_target_joins_the_limits_of_files_and_is_outside_the_identity_at_null(
     assert "budget.target_accuracy" in without.tree["absent"]
     assert run([*TARGET, "budget.target_accuracy=1", "budget.uploads=40"]).summary["stopped_by"] == "uploads"
     assert compose(["budget.target_accuracy=0.5"]).budget.server_iterations == 500
-    with pytest.raises(ConfigError, match=r"budget.target_accuracy=60.0: must be a number in \(0, 1\], or null"):
-        compose(["budget.target_accuracy=60"])

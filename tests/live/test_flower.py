@@ -18,8 +18,7 @@ import pytest
 
 from asyncfl_bench.cli import live_app
 from asyncfl_bench.cli.command import _main
-from asyncfl_bench.config.settings import PARTS
-from asyncfl_bench.errors import BenchError, ConfigError, Stopped
+from asyncfl_bench.errors import BenchError, Stopped
 from asyncfl_bench.live.choice import RealConfig
 from asyncfl_bench.live.flower import link, node
 from asyncfl_bench.live.flower import transport as flower
@@ -455,13 +454,3 @@ def test_an_app_is_written_with_its_words_and_says_how_it_is_started(tmp_path, m
     assert shlex.split(config["words"]) == ["live=flower", "algorithm='a b'"]
     assert [key.with_suffix(".pub").read_text() for key in keys] == public
     assert "Other users of this machine can start an app at 127.0.0.1:8000 too" in said
-
-
-def test_a_run_outside_an_app_says_what_to_install_or_to_type(monkeypatch):
-    monkeypatch.setattr(flower, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"live=flower: needs pip install 'asyncfl_bench\[flower\]'"):
-        flower.current_grid()
-    monkeypatch.setattr(flower, "find_spec", lambda name: object())
-    with pytest.raises(ConfigError, match="live=flower: runs as a Flower app: afl-run --live-app FOLDER"):
-        flower.current_grid()
-    assert "flwr" not in sys.modules and "live" in PARTS

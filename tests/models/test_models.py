@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import sys
-
 import pytest
 import torch
 
-from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import (
     AlexNet,
@@ -94,8 +91,6 @@ def test_vgg16_has_the_parameters_and_the_cuts_of_gas(norm):
     assert shapes == {10: (128, 8, 8), 17: (256, 4, 4), 24: (512, 2, 2), 31: (512, 1, 1)}
     config = Vgg16Config(norm=norm)
     assert Vgg16(config).config.normalised_groups == (None if norm == "batch" else 32)
-    with pytest.raises(ConfigError, match="at least 32x32"):
-        Vgg16(config).build((1, 28, 28), 10, 0)
 
 
 def test_the_lstm_for_shakespeare_has_the_parameters_of_its_layers():
@@ -151,18 +146,12 @@ def test_a_vit_reads_every_patch_in_its_place_and_nothing_but_them():
     logits = module(torch.cat([x, swapped, x + torch.eye(8)]))
     assert all(not torch.allclose(logits[i], logits[j], atol=1e-6) for i in range(3) for j in range(i))
     torch.testing.assert_close(module(x), logits[:1])
-    with pytest.raises(ConfigError, match=r"^patch=4: must be a divisor of both sides of the images, 8 and 10 pixels"):
-        VIT.build((1, 8, 10), 3, 0)
-    with pytest.raises(ConfigError, match=r"^heads=8: must be a divisor of model.width=12"):
-        VitSmallConfig(width=12)
 
 
 def test_the_groups_of_a_narrow_resnet_divide_its_width():
     assert parameters(ResNet18(ResNet18Config(width=16, groups=8)).build((3, 32, 32), 10, 0)) == 701_466
     narrow = ResNet8(ResNet8Config(width=12, groups=3))
     assert parameters(narrow.build((3, 32, 32), 10, 0)) == narrow.size((3, 32, 32), 10).d
-    with pytest.raises(ConfigError, match=r"^groups=32: must be a divisor of 16, the narrowest layer: 1, 2, 4, 8, 16"):
-        ResNet18Config(width=16)
 
 
 @pytest.mark.parametrize("model", ALL[1:4], ids=lambda m: type(m).__name__)
@@ -200,10 +189,3 @@ def test_the_smallest_allowed_images_pass():
     assert CnnOnePool(CnnOnePoolConfig()).build((1, 6, 6), 10, 0)(torch.zeros(1, 1, 6, 6)).shape == (1, 10)
     for model, pixels in ((ResNet18(ResNet18Config(norm="batch")), 16), (ResNet8(ResNet8Config(norm="batch")), 8)):
         assert model.build((1, pixels, pixels), 10, 0).train()(torch.zeros(1, 1, pixels, pixels)).shape == (1, 10)
-
-
-def test_without_torchvision_resnet18_says_what_to_install_and_the_others_work(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torchvision", None)  # makes its import fail
-    with pytest.raises(BenchError, match=r"model=resnet18 needs torchvision.*pip install torch torchvision"):
-        RESNET.build((3, 32, 32), 10, 0)
-    Cnn(CnnConfig()).build((3, 32, 32), 10, 0)

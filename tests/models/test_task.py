@@ -18,7 +18,6 @@ from asyncfl_bench.data.partition import (
     PartitionConfig,
 )
 from asyncfl_bench.data.synthetic import Synthetic, SyntheticConfig
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.models.base import ModelConfig
 from asyncfl_bench.models.convolutional import Cnn, CnnConfig
 from asyncfl_bench.models.flat import FlatModel
@@ -235,29 +234,13 @@ def test_held_back_token_ids_are_judged_as_the_test_set_is():
     assert 1.5 < metrics["validation/loss"] < 2.2
 
 
-def test_models_of_numbers_and_token_ids_refuse_each_other_in_one_line():
-    for model, name in ((Mlp(MlpConfig()), "mlp"), (Softmax(ModelConfig()), "softmax"), (Cnn(CnnConfig()), "cnn")):
-        with pytest.raises(ConfigError, match=rf"^model={name}: needs numbers, .* of 10 token ids; model=lstm"):
-            copying(model)
-    with pytest.raises(ConfigError, match=r"^model=lstm: needs token ids, the data set has samples of 1x8x8 numbers"):
-        digits(Lstm(LstmConfig()))
-    with pytest.raises(ConfigError, match=r"^client\.augment=true: must be false"):
-        copying(augment=True)
-    with pytest.raises(ConfigError, match=r"^model=fasttext: needs token ids, .* dataset=sst2 and dataset=shakespeare"):
-        digits(FastText(FastTextConfig()))
-
-
 class Padded(Copying):
     def load(self, data_dir, streams, n_clients):
         return replace(super().load(data_dir, streams, n_clients), padding=0)
 
 
-def test_models_that_read_to_the_last_token_or_no_tokens_refuse_padded_texts():
+def test_a_model_of_words_takes_padded_texts():
     words = {"n_clients": 4, "data_dir": ".", "streams": Streams(0), "device": "cpu"}
-    with pytest.raises(ConfigError, match=r"^model=lstm: needs samples of one length, .* model=fasttext takes them"):
-        build_task(Padded(), Natural(PartitionConfig()), Lstm(LstmConfig()), **words)
-    with pytest.raises(ConfigError, match=r"^model=mlp: needs numbers, .*; model=fasttext takes them"):
-        build_task(Padded(), Natural(PartitionConfig()), Mlp(MlpConfig()), **words)
     task = build_task(Padded(), Natural(PartitionConfig()), FastText(FastTextConfig()), **words)
     assert task.flat.embedding is not None
 

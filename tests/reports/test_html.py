@@ -6,7 +6,6 @@ import gzip
 import itertools
 import json
 import re
-import sys
 import time
 from types import SimpleNamespace
 
@@ -200,14 +199,6 @@ def test_page_without_a_curve_still_has_its_tables(without_library, tmp_path):
     nothing = points().iloc[:0]
     write_document("x", parts(), ChartData(nothing, {}), tmp_path / "a.html")
     assert 'id="table-scores"' in (tmp_path / "a.html").read_text()
-
-
-def test_what_is_missing_is_said_in_one_line(monkeypatch, tmp_path):
-    monkeypatch.setattr(html, "_library", html._library.__wrapped__)
-    monkeypatch.setitem(sys.modules, "altair", None)
-    with pytest.raises(BenchError, match=r"^HTML pages need Altair: pip install 'asyncfl_bench\[html\]'$"):
-        write_document("x", [], shown(), tmp_path / "a.html")
-    assert not list(tmp_path.iterdir())
 
 
 def test_page_that_cannot_be_written_says_so(without_library, tmp_path):

@@ -57,11 +57,3 @@ def test_runs_whose_work_takes_no_time_are_refused_unless_others_take_some():
     with pytest.raises(InputError, match=r"no work takes virtual time, as under delay=none; leave the option out"):
         timeline_figure({"ACE": instant}, "virtual time [s]")
     assert timeline_figure({"ACE": instant, "FedBuff": TRACE}, "virtual time [s]").axes[0].get_xlim()[1] > 0
-
-
-def test_runs_without_any_trace_are_one_message(tmp_path, capsys):
-    write_run(tmp_path, "ace")
-    assert main([str(tmp_path), "--timeline"]) == 2
-    assert capsys.readouterr().err == "afl-report: ACE: no trace.parquet; run again with trace=true\n"
-    assert main([str(tmp_path), "--window", "3", "1"]) == 2
-    assert capsys.readouterr().err == "afl-report: --window 3 1: FROM must be below TO\n"

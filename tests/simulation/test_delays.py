@@ -7,7 +7,6 @@ from toy import Scripted, simulate
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.config import compose, options
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.delays import (
     Classes,
@@ -88,8 +87,6 @@ def test_latency_by_label_follows_the_labels_that_a_client_holds_and_fills_the_i
     assert values[:, 0].std() == pytest.approx(6000 / np.sqrt(12), rel=0.03)
     mixed = latency([[1, 1]] * 500 + [[0, 0]])[:, 0]  # between the two labels; without samples like the first
     assert mixed[:-1].min() >= 1500 and mixed[:-1].max() < 4500 and mixed[-1] < 3000
-    with pytest.raises(ConfigError, match="delay=uniform_by_label: must be fixed_uniform: this data set has no labels"):
-        drawn(UniformByLabel(FixedUniformConfig()))
 
 
 def test_exponential_with_equal_clients_is_the_same_law_for_everyone():
@@ -265,10 +262,6 @@ def test_persistent_speeds_make_uploads_fresher_than_the_literal_law_of_the_same
 def test_rounding_is_of_the_tick_clock_and_renames_no_run():
     plain, up = compose(["delay=exp_beta5"]), compose(["delay=exp_beta5", "tick_rounding=up"])
     assert plain.identity == compose(["delay=exp_beta5", "tick_rounding=down"]).identity != up.identity
-    with pytest.raises(ConfigError, match="must be down with clock=time, which rounds nothing"):
-        compose(["delay=exp_beta5", "clock=time", "tick_rounding=up"])
-    with pytest.raises(ConfigError, match="must be one of down, up"):
-        compose(["tick_rounding=nearest"])
 
 
 def work_and_link(samples, n=200, count=50, model_bytes=4_000_000, **config):

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -408,13 +407,6 @@ def test_a_directory_given_to_resume_imports_no_tracker_that_is_not_trusted(tmp_
     answer = afl_run("--resume", str(directory))
     assert answer.returncode == 2 and "stranger.Tracker" in answer.stderr
     assert not (tmp_path / "imported").exists()
-
-
-def test_a_tracker_whose_package_is_missing_names_the_extra(monkeypatch, afl_run):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    answer = afl_run("tracking=tensorboard")
-    assert answer.returncode == 2
-    assert answer.stderr == "afl-run: tracking=tensorboard: needs pip install 'asyncfl_bench[tensorboard]'\n"
 
 
 def test_wandb_is_set_up_by_a_key_a_mode_or_a_login(tmp_path, monkeypatch):
