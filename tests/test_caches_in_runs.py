@@ -1,9 +1,8 @@
 """Caches by precision and place in whole runs: settings, numbers, what is left behind."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from toy import final_model, finished
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -13,10 +12,8 @@ D = 64 * 200 + 200 + 200 * 10 + 10
 
 
 def weights(*words, output="runs"):
-    result = run([*WORDS, f"output_dir={output}", *words])
-    assert result.ok, result.summary["error"]
-    state = torch.load(result.directory / "model_final.pt", weights_only=True)
-    return torch.cat([value.reshape(-1) for value in state.values()]), result
+    result = finished(*WORDS, f"output_dir={output}", *words)
+    return final_model(result), result
 
 
 @pytest.mark.parametrize("algorithm", ["ace", "aced", "ca2fl"])
@@ -70,17 +67,3 @@ def test_a_run_whose_uploads_are_no_longer_finite_is_marked_as_diverged(precisio
 def test_the_summary_tells_the_bytes_of_server_and_clients(words, server, clients):
     result = run([*WORDS, "model.hidden=[200]", *words])
     assert result.summary["state_bytes"] == {"server": server, "clients": clients}
-
-
-def test_a_place_without_room_is_one_message(monkeypatch):
-    import os
-
-    def full(file, start, size):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "posix_fallocate", full)
-    from asyncfl_bench.errors import BenchError
-
-    with pytest.raises(BenchError, match=r"no file of 586\.3 KiB can be made there: No space left on device"):
-        run([*WORDS, "algorithm=ace", "algorithm.cache.place=disk"])
-    assert not list(Path().rglob("summary.json"))

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from crashing import assert_same
 from tiers import slow
 
 from asyncfl_bench.errors import ConfigError
@@ -149,7 +149,7 @@ def test_an_interrupted_run_saves_itself_says_how_to_go_on_and_does(number, tmp_
     resumed = afl_process("--resume", str(metrics.parent))
     assert resumed.returncode == 0, resumed.stderr
     other = next((tmp_path / "whole").iterdir())
-    assert _same_run(metrics.parent, other)
+    assert_same(metrics.parent, other)
 
 
 @pytest.mark.process
@@ -158,25 +158,7 @@ def test_the_same_command_in_another_process_gives_the_same_bits(words, tmp_path
     for place in ("one", "other"):
         answer = afl_process("scale=smoke", "trace=true", *words, f"output_dir={place}")
         assert answer.returncode == 0, answer.stderr
-    assert _same_run(*(next((tmp_path / place).iterdir()) for place in ("one", "other")))
-
-
-def _same_run(one: Path, other: Path) -> bool:
-    import pandas as pd
-    import torch
-
-    def rows(path):
-        lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-        return [{k: v for k, v in line.items() if k != "wall_time"} for line in lines]
-
-    def weights(path):
-        return torch.load(path / "model_final.pt", weights_only=True)
-
-    assert rows(one) == rows(other)
-    pd.testing.assert_frame_equal(
-        pd.read_parquet(one / "trace.parquet"), pd.read_parquet(other / "trace.parquet"), check_exact=True
-    )
-    return all(torch.equal(weights(one)[name], value) for name, value in weights(other).items())
+    assert_same(*(next((tmp_path / place).iterdir()) for place in ("one", "other")))
 
 
 class Lost(io.TextIOBase):

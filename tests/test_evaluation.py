@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from toy import assert_same_bits, finished, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -13,20 +14,13 @@ from asyncfl_bench.simulation.observer import Observer
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 
 
-def weights(result):
-    return torch.load(result.directory / "model_final.pt", weights_only=True)
-
-
 @pytest.mark.parametrize(
     ("algorithm", "delay"), [("asgd", "exponential"), ("ace", "exp_beta5"), ("fedbuff", "constant"), ("ace", "uniform")]
 )
 def test_evaluation_by_virtual_time_shows_the_model_as_it_is_then(algorithm, delay):
     words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", "trace=true", "evaluation.every_time=3"]
-    result = run([*words, "budget.virtual_time=15", "budget.server_iterations=null", "algorithm.eta=0.1"])
-    assert result.ok, result.summary["error"]
-    import pandas as pd
-
-    trace = pd.read_parquet(result.directory / "trace.parquet")
+    result = finished(*words, "budget.virtual_time=15", "budget.server_iterations=null", "algorithm.eta=0.1")
+    trace = table_of(result)
     times = result.metrics["virtual_time"].tolist()
     assert times[0] == 0 and [t for t in times if t in (3, 6, 9, 12)] == [3, 6, 9, 12] and times[-1] == 15
     for time, uploads in zip(times[1:], result.metrics["uploads"][1:], strict=True):
@@ -42,26 +36,18 @@ def test_evaluation_by_virtual_time_ends_when_nobody_is_left():
 
 def test_looking_more_often_changes_no_bit():
     runs = [run([*WORDS, "trace=true", f"evaluation.{word}"]) for word in ("every=1", "every=20", "every_time=2")]
-    first = weights(runs[0])
     assert len(runs[0].metrics) == 21 and len(runs[1].metrics) == 2
     for other in runs[1:]:
-        assert all(torch.equal(first[name], value) for name, value in weights(other).items())
+        assert_same_bits(runs[0], other)
 
 
 def test_a_budget_of_virtual_time_alone_evaluated_every_two_seconds_shows_rounds_as_steps():
     words = [*WORDS, "algorithm=fedavg", "delay=work_and_link", "delay.seconds_per_sample=0.005", "trace=true"]
-    words += [
-        "client.local_epochs=2",
-        "delay.bandwidth=10000",
-        "availability=suspension",
-        "availability.probability=0.2",
-    ]
+    words += ["client.local_epochs=2", "delay.bandwidth=10000"]
+    words += ["availability=suspension", "availability.probability=0.2"]
     only_time = ["budget.server_iterations=null", "budget.virtual_time=60"]
-    result = run([*words, *only_time, "evaluation.every_time=2"])
-    assert result.ok, result.summary["error"]
-    import pandas as pd
-
-    trace, rows = pd.read_parquet(result.directory / "trace.parquet"), result.metrics
+    result = finished(*words, *only_time, "evaluation.every_time=2")
+    trace, rows = table_of(result), result.metrics
     assert rows["virtual_time"].tolist() == [2.0 * i for i in range(31)]
     assert result.summary["stopped_by"] == "virtual_time"
     for _, row in rows.iterrows():

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 import torch
 
+from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
 from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.algorithms.needs import Needs
@@ -246,3 +248,36 @@ def start_rule(rule, n, model_d, kind="difference"):
     model_d = torch.as_tensor(model_d, dtype=torch.float64).clone()
     rule.start(model_d, ClientTable(np.ones(n, int)), kind)
     return rule, model_d
+
+
+def finished(*words, **more):
+    """The result of a run that ended well."""
+    result = run([*words], **more)
+    assert result.ok, result.summary["error"]
+    return result
+
+
+def table_of(result, name="trace"):
+    """A table of a run's directory."""
+    return pd.read_parquet(result.directory / f"{name}.parquet")
+
+
+def final_model(result):
+    """(d,) the flat weights of a run at its end."""
+    weights = torch.load(result.directory / "model_final.pt", weights_only=True)
+    return torch.cat([value.flatten() for value in weights.values()])
+
+
+def assert_same_bits(one, other):
+    """Of the trace and the final weights of two runs."""
+    pd.testing.assert_frame_equal(table_of(one), table_of(other), check_exact=True)
+    assert torch.equal(final_model(one), final_model(other))
+
+
+def asgd(eta=0.1):
+    return Asgd(eta=eta)
+
+
+def facts(recorder):
+    """(time, client, version, staleness) of each arrival."""
+    return [(a.time, a.client, a.base_iteration, a.staleness) for a in recorder.arrivals]

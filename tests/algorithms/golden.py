@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import fields
 from pathlib import Path
 
 FILE = Path(__file__).with_name("golden.json")
@@ -66,19 +67,7 @@ def run_rule(algorithm: str, delay: str) -> tuple:
             words += ["model=mlp", "model.hidden=[12]", "client.local_steps=3"]
         if algorithm == "fedecho":
             words.append("distillation.rate=0.003")  # that of the paper is for a large network
-        if algorithm in (
-            "afbs",
-            "area",
-            "fadas",
-            "fedac",
-            "fedbuff",
-            "ca2fl",
-            "fedecho",
-            "fedstale_async",
-            "mifa",
-            "port",
-            "rennala",
-        ):
+        if "buffer_size" in {field.name for field in fields(rule.Config)}:
             words.append("algorithm.buffer_size=4")
         result = run(words)
         trace = pd.read_parquet(result.directory / "trace.parquet")

@@ -6,7 +6,6 @@ import torch
 from toy import Scripted, random_delays, simulate
 
 from asyncfl_bench.algorithms.area import Area
-from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
@@ -53,16 +52,6 @@ def test_the_model_and_the_buffer_are_the_mean_of_all_last_local_models_at_all_t
 
     models(Watched(buffer_size=buffer_size))
     assert max(apart) < 2e-6 and len(apart) == 40 * buffer_size
-
-
-def test_a_single_client_does_local_sgd():
-    alone = {"n": 1, "delay": Scripted([[1]])}
-    found = models(Area(buffer_size=1), **alone)
-    np.testing.assert_allclose(found, models(FedBuff(buffer_size=1), **alone), atol=1e-5)
-
-
-def test_it_is_no_fedbuff_with_another_step():
-    assert not np.allclose(models(Area(buffer_size=2)), models(FedBuff(buffer_size=2, eta=2 / N)), atol=0.02)
 
 
 def test_differences_of_zero_leave_the_model_where_it_is():

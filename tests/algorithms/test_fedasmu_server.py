@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from toy import models, random_delays
 
 from asyncfl_bench.algorithms.fedasmu_server import FedAsmuServer
-from asyncfl_bench.algorithms.fedasync import FedAsync
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
-WORLD = {"n": N, "delay": random_delays(N), "lr": 0.3, "kind": "difference"}
 
 
 def weights(stalenesses, **settings):
@@ -32,10 +29,3 @@ def test_the_weight_falls_with_the_step_and_with_staleness_by_hand():
 def test_what_is_too_stale_is_ignored_and_is_no_step():
     found = weights([0, 2, 3, 2], bound=3)
     assert found[2] is None and found[:2] + found[3:] == weights([0, 2, 2])
-
-
-@pytest.mark.parametrize(("alpha", "mu"), [(0.3, 1.0), (0.3, 2.0)])
-def test_without_the_part_that_falls_it_is_fedasync_with_a_constant_weight(alpha, mu):
-    one = models(FedAsmuServer(lam=0.0, mu=mu, iota=alpha / (1 - alpha) / mu), **WORLD)
-    np.testing.assert_allclose(one, models(FedAsync(alpha=alpha), **WORLD), rtol=1e-12)
-    assert not np.allclose(models(FedAsmuServer(), **WORLD), one, atol=0.01)

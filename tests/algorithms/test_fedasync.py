@@ -3,10 +3,9 @@
 from itertools import pairwise
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import Scripted, simulate, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
@@ -98,21 +97,9 @@ def test_a_recorded_run_mixes_by_the_time_its_uploads_took():
     words = ["algorithm=fedasync", "algorithm.lag=time", "algorithm.staleness_weight=hinge", "algorithm.hinge_a=0.5"]
     words += ["algorithm.hinge_b=1", "algorithm.alpha=0.5", "delay=lognormal", "availability=suspension"]
     result = run(["scale=smoke", "model=softmax", "trace=true", "progress=false", "evaluation.every=5", *words])
-    trace = pd.read_parquet(result.directory / "trace.parquet")
+    trace = table_of(result)
     expected = [0.5 if delay <= 1 else 0.5 / (0.5 * (delay - 1) + 1) for delay in trace["delay"]]
     assert 0 < (trace["delay"] > 1).mean() < 1
     np.testing.assert_allclose(trace["mixing"], expected, rtol=1e-12)
     means = result.metrics.set_index("iteration")["rule/mixing_mean"]
     assert means.loc[10] == pytest.approx(trace["mixing"].iloc[5:10].mean())
-
-
-def test_rho_is_the_clients_proximal_term():
-    words = ["scale=smoke", "model=softmax", "trace=true", "progress=false", "client.local_steps=3", "delay=uniform"]
-    runs = [
-        run([*words, "algorithm=fedasync", f"algorithm.rho={rho}", "budget.server_iterations=8"]) for rho in (0, 0.8)
-    ]
-    free, held = (torch.load(r.directory / "model_final.pt", weights_only=True) for r in runs)
-    assert not all(torch.equal(free[name], held[name]) for name in free)
-    import yaml
-
-    assert yaml.safe_load((runs[1].directory / "config.yaml").read_text())["client"]["proximal"] == 0.8

@@ -42,19 +42,6 @@ def test_freshest_weighs_the_whole_buffer_by_its_least_stale_upload():
     assert model.item() == pytest.approx(3 / 2 + (0.5 * 3 / 2 + 3 / 3))
 
 
-@pytest.mark.slow
-def test_server_momentum_is_that_of_torchs_sgd():
-    _, model, arrive = started(momentum=0.9, eta=0.3)
-    weight = torch.zeros(1, dtype=torch.float64, requires_grad=True)
-    reference = torch.optim.SGD([weight], lr=0.3, momentum=0.9)
-    for one, other in [(1.0, 3.0), (-2.0, 1.0), (0.5, 0.5)]:
-        arrive(one)
-        arrive(other)
-        weight.grad = torch.tensor([-(one + other) / 2], dtype=torch.float64)
-        reference.step()
-        assert model.item() == pytest.approx(weight.item(), rel=1e-12)
-
-
 def test_uploads_beyond_the_largest_staleness_are_dropped_and_not_counted():
     rule, model, arrive = started(max_staleness=2)
     assert arrive(100.0, staleness=3) is False

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from toy import assert_same_bits, finished, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -49,27 +50,18 @@ def told(rule):
 def test_without_steps_of_distillation_fedecho_is_fedbuff_bit_for_bit():
     plain = run([*SMALL, "algorithm=fedbuff"])
     echo = run([*SMALL, "algorithm=fedecho", "distillation.steps=0"])
-    assert_equal_runs(plain, echo)
+    assert_same_bits(plain, echo)
     assert not (echo.directory / "rule.parquet").exists()
-
-
-def assert_equal_runs(one, other):
-    for directory in (one.directory, other.directory):
-        assert (directory / "trace.parquet").exists()
-    traces = [pd.read_parquet(run_.directory / "trace.parquet") for run_ in (one, other)]
-    pd.testing.assert_frame_equal(*traces, check_exact=True)
-    weights = [torch.load(run_.directory / "model_final.pt", weights_only=True) for run_ in (one, other)]
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 @pytest.mark.slow
 def test_fedecho_is_fedbuff_followed_by_distillation_and_meets_fedbuffs_arrivals():
     echo = run([*SMALL, *VISIBLE, "algorithm=fedecho"])
     parts = run([*SMALL, *VISIBLE, "algorithm=fedbuff", "distillation=fedecho"])
-    assert_equal_runs(echo, parts)
+    assert_same_bits(echo, parts)
     plain = run([*SMALL, "algorithm=fedbuff", "unlabelled=held_back"])
     columns = ["time", "client", "staleness", "delay"]
-    traces = [pd.read_parquet(run_.directory / "trace.parquet")[columns] for run_ in (echo, plain)]
+    traces = [table_of(one)[columns] for one in (echo, plain)]
     pd.testing.assert_frame_equal(*traces, check_exact=True)
     assert echo.metrics["test/loss"].iloc[-1] != plain.metrics["test/loss"].iloc[-1]
 
@@ -79,9 +71,8 @@ def test_fedecho_is_fedbuff_followed_by_distillation_and_meets_fedbuffs_arrivals
 )
 def test_distillation_follows_the_steps_of_other_rules(algorithm):
     clusters = ["algorithm.clusters=2"] if algorithm == "afbs" else []
-    result = run([*SMALL, *VISIBLE, *clusters, f"algorithm={algorithm}", "distillation=fedecho"])
-    assert result.ok, result.summary["error"]
-    table = pd.read_parquet(result.directory / "rule.parquet")
+    result = finished(*SMALL, *VISIBLE, *clusters, f"algorithm={algorithm}", "distillation=fedecho")
+    table = table_of(result, "rule")
     assert sorted(set(table["iteration"])) == list(range(1, 21))
     assert (table["distilled_step"] > 0).all() and (table["rule_step"] > 0).all()
     assert result.metrics["rule/alpha_mean"].iloc[1:].between(0.2, 0.8).all()

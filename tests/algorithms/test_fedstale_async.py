@@ -28,17 +28,6 @@ def fedstale(buffer_size=M, **settings):
     return FedStaleAsync(eta=0.7, buffer_size=buffer_size, **settings)
 
 
-@pytest.mark.parametrize("weights", ["uniform", "samples"])
-@pytest.mark.parametrize("buffer_size", [1, M])
-def test_with_all_of_the_memory_and_nothing_made_up_for_it_is_mifa(weights, buffer_size):
-    one = models(fedstale(alpha=1, beta=1, p=[1.0], weights=weights, buffer_size=buffer_size))
-    expected = models(Mifa(eta=0.7, buffer_size=buffer_size, weights=weights))
-    np.testing.assert_allclose(one, expected, rtol=1e-9)
-    assert not np.allclose(
-        models(fedstale(alpha=1, beta=1, buffer_size=buffer_size, weights=weights)), expected, atol=0.01
-    )
-
-
 def rounds(beta, p, weights, deltas):
     """The model after rounds {client: difference}, a buffer each."""
     rule, model, found = FedStaleAsync(alpha=1.0, beta=beta, p=p, buffer_size=1, weights="samples"), torch.zeros(1), []

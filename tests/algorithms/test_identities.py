@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, simulate
+from toy import Scripted, asgd, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
 from asyncfl_bench.algorithms.afbs import Afbs, AfbsConfig
-from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.ca2fl import Ca2fl
 from asyncfl_bench.algorithms.delay_adaptive_asgd import DelayAdaptiveAsgd, DelayAdaptiveAsgdConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
 from asyncfl_bench.algorithms.mifa import Mifa, MifaConfig
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 
 N = 8
 DELAY = Scripted(np.random.default_rng(2).exponential(size=(N, 100)).tolist())
@@ -36,10 +33,6 @@ def aced(tau_algo, eta=0.1, step_on="arrival", tstart="dispatch"):
     return Aced(AcedConfig(eta=eta, tau_algo=tau_algo, step_on=step_on, tstart=tstart))
 
 
-def asgd(eta=0.1):
-    return Asgd(StepConfig(eta=eta))
-
-
 def fedbuff(**config):
     return FedBuff(FedBuffConfig(**{"eta": 1.0, "buffer_size": 3} | config))
 
@@ -50,22 +43,9 @@ def test_aced_with_a_threshold_beyond_the_horizon_is_ace_on_ticks_too_bit_for_bi
     assert not np.array_equal(one, models(aced(2, step_on="tick"), clock="ticks"))
 
 
-def test_ace_with_one_client_and_no_delay_is_sgd():
-    one = models(ace(), n=1, delay=Scripted([[0]]), targets=[[1.0, 2.0, 3.0]])
-    expected = [(1 - 0.9**t) * np.array([1.0, 2.0, 3.0]) for t in range(1, 61)]
-    np.testing.assert_allclose(one, expected, rtol=1e-12)
-
-
 def test_ace_on_ticks_without_delay_is_full_participation_sgd():
     one = models(ace(step_on="tick"), delay=Scripted([[1]] * N), clock="ticks")
     expected = [(1 - 0.9**t) * TARGETS.mean(axis=0) for t in range(1, 61)]
-    np.testing.assert_allclose(one, expected, rtol=1e-9)
-
-
-def test_fedbuff_of_all_clients_dispatched_after_each_update_is_fedavg():
-    schedule = SameClient(ScheduleConfig(dispatch="after_update"))
-    one = models(fedbuff(buffer_size=N), lr=0.3, schedule=schedule)
-    expected = [(1 - 0.7**t) * TARGETS.mean(axis=0) for t in range(1, 61)]  # every round moves 0.3 of the way
     np.testing.assert_allclose(one, expected, rtol=1e-9)
 
 

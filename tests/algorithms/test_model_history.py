@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
@@ -54,23 +53,3 @@ def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_
         versions[dropped]
     built.executor.close()
     assert everything.older > 100 and simulation.counters.discarded > 20
-
-
-def final(*words):
-    named = torch.load(run([*WORDS, "trace=true", *words]).directory / "model_final.pt", weights_only=True)
-    return torch.cat([value.flatten() for value in named.values()])
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["algorithm=asyncfeded", "algorithm.lam_over_eps=1", "algorithm.kappa=0"],
-        ["algorithm=fedasync", "algorithm.alpha=1"],
-        ["algorithm=fedfa", "algorithm.queue=1"],
-        ["algorithm=area", "algorithm.buffer_size=1"],
-    ],
-)
-def test_a_single_client_does_plain_local_sgd(words):
-    alone = ["n_clients=1", "heterogeneity=iid", "client.batch_size=all", "budget.server_iterations=10"]
-    steps = ["client.local_steps=1", "algorithm=asgd", "algorithm.eta=0.1", "budget.server_iterations=30"]
-    torch.testing.assert_close(final(*alone, *words), final(*alone, *steps), rtol=1e-4, atol=1e-6)

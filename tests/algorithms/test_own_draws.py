@@ -3,16 +3,12 @@
 import pandas as pd
 import pytest
 from crashing import WORDS, assert_same
-from toy import CoinFlips, Scripted, simulate
+from toy import CoinFlips, Scripted, simulate, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.base import StepConfig
 
 FLIPS = [*WORDS, "algorithm=asgd", "algorithm._target_=toy.CoinFlips", "algorithm.eta=0.1", "model=softmax"]
-
-
-def decisions(result):
-    return pd.read_parquet(result.directory / "rule.parquet")
 
 
 @pytest.mark.slow
@@ -22,11 +18,11 @@ def test_decisions_are_one_row_a_server_iteration_and_part_of_what_is_resumed(mo
     short = run([*FLIPS, "budget.server_iterations=40", "output_dir=short"])
     resumed = run([f"resume={short.directory}", "budget.server_iterations=80"])
     assert_same(resumed.directory, whole.directory)
-    table = decisions(whole)
-    pd.testing.assert_frame_equal(decisions(resumed), table, check_exact=True)
+    table = table_of(whole, "rule")
+    pd.testing.assert_frame_equal(table_of(resumed, "rule"), table, check_exact=True)
     assert list(table) == ["iteration", "client", "staleness", "left_out"]
     assert table["iteration"].tolist() == list(range(1, 81))
-    used = pd.read_parquet(whole.directory / "trace.parquet").query("model_changed")
+    used = table_of(whole).query("model_changed")
     assert table["client"].tolist() == used["client"].tolist()
     assert table["left_out"].iloc[-1] + 80 == whole.summary["used"]["uploads"]
 
@@ -36,7 +32,7 @@ def test_a_diagnostics_copy_of_the_rule_makes_the_same_draws():
     plain = run([*FLIPS, "budget.server_iterations=20", "output_dir=plain"])
     measured = run([*FLIPS, "budget.server_iterations=20", "diagnostics=mse", "diagnostics.every=1", "output_dir=mse"])
     assert measured.ok, measured.summary["error"]  # a copy that steps at other moments is an error
-    pd.testing.assert_frame_equal(decisions(measured), decisions(plain))
+    pd.testing.assert_frame_equal(table_of(measured, "rule"), table_of(plain, "rule"))
     assert measured.metrics["mse/residual"].max() < 1e-3
 
 

@@ -5,9 +5,7 @@ import pytest
 import torch
 from toy import Scripted, ScriptedLoss, simulate
 
-from asyncfl_bench.algorithms.fedavg import FedAvg
 from asyncfl_bench.algorithms.port import Port
-from asyncfl_bench.simulation.schedules import SameClient, ScheduleConfig
 from asyncfl_bench.types import ClientTable, Upload
 
 N = 5
@@ -35,14 +33,6 @@ def test_what_is_stale_weighs_less_and_least_where_it_points_backwards(delta, we
     p = np.array(weights) / sum(weights)
     assert p[1] == pytest.approx({1.5: 0.273, 2: 0.333, 2.5: 0.385}[weights[1]], abs=1e-3)
     np.testing.assert_allclose(model, p @ np.array([fresh, delta]), rtol=1e-6)
-
-
-@pytest.mark.parametrize("deltas", ["current", "dispatched"])
-def test_without_staleness_it_is_the_mean_by_samples(deltas):
-    together, rounds = (SameClient(ScheduleConfig(dispatch=when)) for when in ("after_update", "per_round"))
-    one = run(Port(buffer_size=N, deltas=deltas), schedule=together)[1].models
-    other = run(FedAvg(weights="samples", eta=1.0), schedule=rounds)[1].models
-    np.testing.assert_allclose(one, other, rtol=1e-9)
 
 
 def test_by_staleness_alone_and_without_a_bound_the_model_is_the_mean_of_the_local_models_by_samples():

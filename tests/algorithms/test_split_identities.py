@@ -1,10 +1,8 @@
 """Rules of split learning: what they are equal to, and that nothing of it depends on how it is computed."""
 
-import io
-
 import numpy as np
 import pytest
-import torch
+from resuming import assert_goes_on
 
 from asyncfl_bench.algorithms.s2fl import balance_groups
 from asyncfl_bench.config import compose
@@ -47,16 +45,6 @@ def model(*words, **options):
 
 def of(rule):
     return [f"algorithm={rule.split()[0]}", "client.local_steps=3", "client.lr=0.1", *RULES[rule], "threads=2"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("weights", "cut"), [("samples", 3), ("uniform", 2)])
-def test_splitfed_is_fedavg(weights, cut):
-    steps = ["client.local_steps=4", "client.momentum=0.5", "client.weight_decay=0.01", f"algorithm.weights={weights}"]
-    steps += ["concurrency=4", "schedule=random_idle", "client.lr=0.1"]
-    whole = model("algorithm=fedavg", *steps)
-    np.testing.assert_allclose(model("algorithm=splitfed", f"model.cut={cut}", *steps), whole, rtol=1e-3, atol=1e-6)
-    assert np.abs(whole - model("algorithm=splitfed", *steps, "algorithm.server_lr=0.2")).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -115,26 +103,5 @@ def test_threads_and_one_after_another_have_the_same_bits(rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("events", [1, 7, 22])
-def test_a_run_goes_on_in_the_middle_of_its_tasks_bit_for_bit(rule, events):
-    words = [*of(rule), "budget.server_iterations=8"]
-    parts = built(*words)
-    for _ in range(events):
-        parts.simulation.step()
-    file = io.BytesIO()
-    owners = ("simulation", "rule", "executor")
-    state = {name: getattr(parts, name).state_dict() for name in owners} | {"model_d": parts.model_d}
-    torch.save(state, file)
-    parts.simulation.run()
-    parts.executor.close()
-
-    file.seek(0)
-    state, again = torch.load(file, weights_only=True), built(*words)
-    again.model_d.copy_(state["model_d"])
-    again.simulation.load_state_dict(state["simulation"])
-    again.rule.load_state_dict(state["rule"])
-    again.executor.load_state_dict(state["executor"], again.model_d, list(again.simulation.in_flight.values()))
-    again.simulation.run()
-    again.executor.close()
-    assert again.simulation.counters == parts.simulation.counters
-    assert torch.equal(again.model_d, parts.model_d)
+def test_a_run_goes_on_in_the_middle_of_its_tasks_bit_for_bit(rule):
+    assert_goes_on([*WORLD, *of(rule), "budget.server_iterations=8"], every=17)

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 from tiers import slow
+from toy import assert_same_bits, final_model, finished, table_of
 
-from asyncfl_bench import run
 from asyncfl_bench.clients.choosing import executor_class
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.tracking.rundir import TRACE_TYPES
@@ -38,30 +38,20 @@ FAST = ("dropout", "gradients")
 
 
 def outcome(executor, words, output="runs"):
-    result = run(
-        [
-            *("scale=smoke", "trace=true", "progress=false", "threads=2", "client.batch_size=20"),
-            *(f"executor={executor}", f"output_dir={output}/{executor}"),
-            *words,
-        ]
-    )
-    assert result.ok, result.summary["error"]
-    weights = torch.load(result.directory / "model_final.pt", weights_only=True)
-    return pd.read_parquet(result.directory / "trace.parquet"), weights, result
+    """(trace, flat final weights, result) of a run."""
+    small = ("scale=smoke", "trace=true", "progress=false", "threads=2", "client.batch_size=20")
+    result = finished(*small, f"executor={executor}", f"output_dir={output}/{executor}", *words)
+    return table_of(result), final_model(result), result
 
 
 @pytest.mark.parametrize("world", [*FAST, *slow(*(world for world in WORLDS if world not in FAST))])
 def test_threads_give_the_bits_of_one_after_another_and_batches_the_same_to_rounding(world):
-    trace, weights, result = outcome("sequential", WORLDS[world])
-    threads_trace, threads_weights, _ = outcome("threads", WORLDS[world])
-    batched_trace, batched_weights, batched = outcome("batched", WORLDS[world])
-    pd.testing.assert_frame_equal(trace, threads_trace, check_exact=True)
+    trace, whole, result = outcome("sequential", WORLDS[world])
+    assert_same_bits(outcome("threads", WORLDS[world])[2], result)
+    batched_trace, other, batched = outcome("batched", WORLDS[world])
     exact = list(TRACE_TYPES)
     pd.testing.assert_frame_equal(trace[exact], batched_trace[exact], check_exact=True)
     pd.testing.assert_frame_equal(trace, batched_trace, rtol=1e-4)  # the rule's own facts follow from the vectors
-    for name, value in weights.items():
-        assert torch.equal(value, threads_weights[name]), name
-    whole, other = (torch.cat([one[name].flatten() for name in weights]) for one in (weights, batched_weights))
     far = ((whole - other).abs() > 2e-5 + 2e-4 * other.abs()).float().mean()
     # AdamW divides by the gradient's own size, so that rounding turns a step around where it is nearly zero,
     # and a number on the border between two steps of 8 bits may be rounded to the other one
@@ -83,8 +73,7 @@ def test_ragged_and_empty_clients_are_no_matter(tmp_path):
     trace, weights, _ = outcome("sequential", words)
     _, batched, _ = outcome("batched", words)
     assert trace.samples.min() == 0 and trace.samples.max() > 20
-    for name, value in weights.items():
-        torch.testing.assert_close(value, batched[name], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(weights, batched, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow  # it compiles
@@ -95,9 +84,8 @@ def test_the_native_executor_has_the_same_arrivals_and_the_same_to_rounding():
     _, again, chosen = outcome("auto", words)
     exact = list(TRACE_TYPES)
     pd.testing.assert_frame_equal(trace[exact], native_trace[exact], check_exact=True)
-    for name, value in weights.items():
-        torch.testing.assert_close(value, native_weights[name], rtol=2e-4, atol=2e-5)
-        assert torch.equal(native_weights[name], again[name])
+    torch.testing.assert_close(weights, native_weights, rtol=2e-4, atol=2e-5)
+    assert torch.equal(native_weights, again)
     assert native.summary["identity"] == result.summary["identity"]
     assert (native.summary["executor"], chosen.summary["executor"]) == ("native", "native")
 
@@ -105,8 +93,7 @@ def test_the_native_executor_has_the_same_arrivals_and_the_same_to_rounding():
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["batched", *slow("sequential", "threads")])
 def test_the_same_settings_give_the_same_bits_twice(executor):
-    first, second = (outcome(executor, WORLDS["local steps"], output)[1] for output in ("one", "two"))
-    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert_same_bits(*(outcome(executor, WORLDS["local steps"], output)[2] for output in ("one", "two")))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +126,9 @@ def test_a_recurrent_network_runs_in_threads_with_the_bits_of_one_after_another(
     words = ["dataset=shakespeare", "model=lstm", "model.hidden=8", "n_clients=3", f"data_dir={tmp_path}"]
     words += ["algorithm=fedbuff", "algorithm.buffer_size=2", "client.local_steps=2", "budget.server_iterations=4"]
     words += ["evaluation.validation_share=0.2"]
-    trace, weights, result = outcome("auto", words)
-    sequential_trace, sequential_weights, _ = outcome("sequential", words)
+    trace, _, result = outcome("auto", words)
     assert result.summary["executor"] == "threads" and result.summary["data_source"] == "shakespeare.npz"
-    pd.testing.assert_frame_equal(trace, sequential_trace, check_exact=True)
-    assert all(torch.equal(weights[name], sequential_weights[name]) for name in weights)
+    assert_same_bits(result, outcome("sequential", words)[2])
     assert 3.5 < result.metrics["validation/loss"][0] < 5
     assert trace.groupby("client").samples.first().sum() == 65  # of 81 to train 16 are held back
     with pytest.raises(ConfigError, match="executor=batched"):
@@ -162,8 +147,6 @@ def test_a_network_of_words_runs_in_threads_with_the_bits_of_one_after_another(t
     (tmp_path / "sst2.jsonl").write_text("\n".join(lines))
     words = ["dataset=sst2", "model=fasttext", "model.buckets=500", f"data_dir={tmp_path}", "client.proximal=0.1"]
     words += ["algorithm=fedbuff", "client.local_epochs=2", "client.momentum=0.9", "client.weight_decay=0.01"]
-    trace, weights, result = outcome("auto", words)
-    sequential_trace, sequential_weights, _ = outcome("sequential", words)
+    result = outcome("auto", words)[2]
     assert result.summary["executor"] == "threads" and result.summary["data_source"] == "sst2.jsonl"
-    pd.testing.assert_frame_equal(trace, sequential_trace, check_exact=True)
-    assert all(torch.equal(weights[name], sequential_weights[name]) for name in weights)
+    assert_same_bits(result, outcome("sequential", words)[2])

@@ -6,6 +6,7 @@ import weakref
 import pandas as pd
 import pytest
 import torch
+from toy import final_model, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -63,11 +64,9 @@ def test_compiled_parts_send_the_same_messages_at_the_same_moments_and_learn_the
     results["again"] = run([f"resume={short}", "budget.server_iterations=9"])
     for name, result in results.items():
         assert result.summary["executor"] == ("sequential" if name == "torch" else "native")
-    folders = {name: result.directory for name, result in results.items()}
-    traces = {name: pd.read_parquet(folder / "exchanges.parquet") for name, folder in folders.items()}
-    weights = {name: torch.load(folder / "model_final.pt", weights_only=True) for name, folder in folders.items()}
+    traces = {name: table_of(result, "exchanges") for name, result in results.items()}
+    models = {name: final_model(result) for name, result in results.items()}
     for name in ("one", "two", "again"):
         pd.testing.assert_frame_equal(traces["torch"], traces[name], rtol=1e-3)
-        for key, value in weights["torch"].items():
-            torch.testing.assert_close(value, weights[name][key], rtol=1e-3, atol=1e-4)
-            assert torch.equal(weights["one"][key], weights[name][key]), (name, key)
+        torch.testing.assert_close(models["torch"], models[name], rtol=1e-3, atol=1e-4)
+        assert torch.equal(models["one"], models[name]), name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from fake_graph import CaptureRefused, FakeGraphs, Launches, use_fake_graphs
-from resuming import assert_goes_on_from_every_event, built
+from resuming import assert_goes_on, built
 from tiers import slow
 
 from asyncfl_bench.clients import choosing, stacked
@@ -77,7 +77,7 @@ def test_a_run_in_stacks_is_that_of_one_after_another_up_to_rounding(case, image
 @pytest.mark.parametrize("case", ["single steps", "passes", *slow("a proximal term", "convolutions")])
 def test_a_run_in_stacks_resumes_from_every_event_with_the_same_bits(case, images, monkeypatch):
     use_fake_graphs(monkeypatch, FakeGraphs())
-    counters = assert_goes_on_from_every_event([*words_of(case, images), "executor=batched"])
+    counters = assert_goes_on([*words_of(case, images), "executor=batched"])
     assert counters.uploads >= 5
 
 

@@ -28,6 +28,7 @@ RUNS = [
     ("algorithm=fedbuff client.momentum=0.9 client.local_steps=2", "client.momentum=0.9"),
     ("algorithm=fedbuff algorithm.eta=null algorithm.c=2", "algorithm.eta=0.894427190999915"),
     ("algorithm=fedprox algorithm.mu=0.3 client.local_epochs=2", "client.proximal=0.3"),
+    ("algorithm=fedasync algorithm.rho=0.8 client.local_steps=3", "client.proximal=0.8"),
     ("client.upload=difference client.lr=0.5 client.local_steps=3", "client.lr=0.5"),
     ("paper=ace client.momentum=0", "client.momentum=0.0"),
     ("algorithm=fedasync algorithm.staleness_weight=hinge algorithm.hinge_a=2", "algorithm.hinge_a=2.0"),
@@ -42,6 +43,8 @@ RUNS = [
     ("algorithm=gas availability=dropout", "seed=0"),
     ("concurrency=10 algorithm=delay_adaptive_asgd", "algorithm.tau_c=10"),
     ("'output_dir=${oc.env:HOME}/x'", "seed=0"),
+    ("algorithm=malenia n_clients=6 concurrency=3 schedule=random_idle clock=time", "concurrency=3"),
+    ("algorithm=port n_clients=6 concurrency=3 schedule=same_client clock=time", "concurrency=3"),
 ]
 
 MULTIRUNS = [

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from toy import assert_same_bits, final_model
 
 from asyncfl_bench import load_clients, load_runs, run
 from asyncfl_bench.analysis.measures import straggler_shares
@@ -73,8 +74,7 @@ def test_what_stragglers_hold_and_how_accurate_the_model_is_on_it():
 def test_the_table_follows_from_the_final_model_the_split_and_the_trace(measured):
     found, settings = table(measured), compose([*WORDS, CLIENTS])
     task = build_run(settings).task
-    weights = torch.load(measured.directory / "model_final.pt", weights_only=True)
-    w_d = torch.cat([part.flatten() for part in weights.values()])
+    w_d = final_model(measured)
     x, y = task._judged["test"]
     with torch.no_grad():
         right = (task.flat.logits(w_d, task.as_float(x)).argmax(dim=1) == y).numpy()
@@ -106,8 +106,7 @@ def test_a_clients_mean_delay_is_that_of_its_work_and_not_of_the_first_round():
 def test_measuring_is_no_other_run_and_changes_no_bit(measured):
     plain = run([*WORDS, "trace=true"])
     assert plain.summary["identity"] == measured.summary["identity"] == compose([*WORDS]).identity
-    one, other = (torch.load(r.directory / "model_final.pt", weights_only=True) for r in (plain, measured))
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    assert_same_bits(plain, measured)
     assert "clients" not in plain.summary and not (plain.directory / "clients.parquet").exists()
     assert not [name for name in plain.metrics if name.startswith("clients/")]
 

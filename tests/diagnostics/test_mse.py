@@ -9,11 +9,10 @@ import pytest
 import torch
 from replay import Replay
 from tiers import slow
-from toy import write_noisy_classes
+from toy import assert_same_bits, finished, write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.tracking.metrics import read_metrics
 
@@ -39,9 +38,7 @@ def data(own_folder):
 
 
 def plain(algorithm, *words):
-    result = run([*WORDS, f"algorithm={algorithm}", *ALGORITHMS[algorithm], *words])
-    assert result.ok, result.summary["error"]
-    return result
+    return finished(*WORDS, f"algorithm={algorithm}", *ALGORITHMS[algorithm], *words)
 
 
 def measured(algorithm, *words):
@@ -182,10 +179,7 @@ def test_measuring_changes_no_bit_of_the_run(algorithm, built):
     with_it = measured(algorithm, *words, "output_dir=with")
     without = plain(algorithm, *words, "output_dir=without")
     assert with_it.summary["identity"] == without.summary["identity"]
-    traces = [pd.read_parquet(result.directory / "trace.parquet") for result in (with_it, without)]
-    pd.testing.assert_frame_equal(*traces, check_exact=True)
-    weights = [torch.load(r.directory / "model_final.pt", weights_only=True) for r in (with_it, without)]
-    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert_same_bits(with_it, without)
     for row, other in zip(*(read_metrics(r.directory / "metrics.jsonl") for r in (with_it, without)), strict=True):
         assert {**row, **other, "wall_time": 0} == {**row, "wall_time": 0}
 
@@ -223,19 +217,6 @@ def test_a_run_that_was_not_measured_is_not_complete_for_one_that_is_to_be():
     assert not other.summary.get("already_complete") and other.metrics["mse/noise"].notna().sum() == 8
     saved = json.loads((other.directory / "summary.json").read_text())
     assert saved["diagnostics"]["every"] == 5
-
-
-def test_a_rule_that_makes_no_claim_to_be_linear_is_refused(tmp_path, monkeypatch):
-    (tmp_path / "signs.py").write_text(
-        "from asyncfl_bench.algorithms.asgd import Asgd\n"
-        "from asyncfl_bench.algorithms.needs import Needs\n"
-        "class Signs(Asgd):\n    needs = Needs()\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        ConfigError, match="diagnostics=mse: must be none: a step of algorithm=signs is not a weighted sum"
-    ):
-        compose(["diagnostics=mse", "algorithm=asgd", "algorithm._target_=signs.Signs"])
 
 
 @pytest.mark.slow

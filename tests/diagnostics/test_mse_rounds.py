@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-import torch
 from replay import Replay
-from toy import write_noisy_classes
+from toy import assert_same_bits, finished, write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.tracking.metrics import read_metrics
@@ -27,8 +25,7 @@ def data(own_folder):
 
 
 def measured(*words):
-    result = run([*WORDS, "diagnostics=mse", "diagnostics.every=1", *words])
-    assert result.ok, result.summary["error"]
+    result = finished(*WORDS, "diagnostics=mse", "diagnostics.every=1", *words)
     return result, result.metrics.set_index("iteration").iloc[1:]
 
 
@@ -66,9 +63,6 @@ def test_measuring_changes_no_bit_of_rounds_with_lost_work(algorithm):
     words = [f"algorithm={algorithm}", "client.batch_size=4", *LOSSY]
     with_it, _ = measured(*words, "output_dir=with")
     without = run([*WORDS, *words, "output_dir=without"])
-    traces = [pd.read_parquet(result.directory / "trace.parquet") for result in (with_it, without)]
-    pd.testing.assert_frame_equal(*traces, check_exact=True)
-    weights = [torch.load(r.directory / "model_final.pt", weights_only=True) for r in (with_it, without)]
-    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert_same_bits(with_it, without)
     for row, other in zip(*(read_metrics(r.directory / "metrics.jsonl") for r in (with_it, without)), strict=True):
         assert {**row, **other, "wall_time": 0} == {**row, "wall_time": 0}

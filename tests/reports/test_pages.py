@@ -15,13 +15,11 @@ from reports.runs_by_hand import grid_by_hand, write_run
 from tiers import slow
 
 from asyncfl_bench.analysis.measures import AT_BUDGET
-from asyncfl_bench.analysis.verdicts import judge_claim
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports import assembly
 from asyncfl_bench.reports.assembly import NoRuns, build_page
 from asyncfl_bench.reports.beside import picture_beside
-from asyncfl_bench.reports.blocks.comparisons import claim_parts
 from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.judged_claims import read_pages
 from asyncfl_bench.reports.pages import provenance
@@ -154,24 +152,6 @@ def test_runs_that_end_after_the_same_uploads_are_compared_at_equal_uploads(pape
 
 
 @pytest.mark.slow
-def test_means_pairs_leaders_and_the_order_come_from_the_same_values(paper_page):
-    runs = finals(ace=[0.90, 0.92, 0.94], ca2fl=[0.70, 0.72, 0.74], fedbuff=[0.80, 0.80, 0.81])
-    page = paper_page("ace/figure2", runs, keys=("algorithm",), order=("fedbuff", "ca2fl", "ace"))
-    table = page.tables["accuracy_iteration"].set_index("series")
-    assert table["mean"].to_dict() == pytest.approx({"ACE": 92, "CA2FL": 72, "FedBuff": 80 + 1 / 3})
-    assert table.loc["ACE", "std"] == pytest.approx(2) and set(table["seeds"]) == {3}
-    texts = shown(page, "values").set_index("algorithm").iloc[:, 0]
-    assert texts["ACE"] == "92.00 ± 2.00 (highest)"
-    (best,) = page.tables["best"].to_dict("records")
-    assert (best["best"], best["next"], best["seeds"]) == ("ACE", "FedBuff", 3)
-    assert best["difference"] == pytest.approx(11 + 2 / 3) and best["tau"] == pytest.approx(1 / 3)
-    pairs = page.tables["pairs"]
-    assert pairs["better"].tolist() == ["ACE", "ACE", "FedBuff"] and (pairs["p_holm"] >= pairs["p"]).all()
-    rankings = page.tables["rankings"]
-    assert set(rankings["axis"]) == {"uploads", "virtual_time"} and len(rankings) == 2 * len(pairs)
-
-
-@pytest.mark.slow
 def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(paper_page, tmp_path):
     runs = finals(ace=[0.90, 0.92, 0.94], ca2fl=[0.70, 0.72, 0.74], fedbuff=[0.72, 0.72, 0.78])
     page = paper_page("ace/figure2", runs, keys=("algorithm",))
@@ -201,40 +181,6 @@ def test_a_page_begins_with_verdicts_intervals_best_methods_values_and_curves(pa
         intervals = next(part for part in parts if isinstance(part, Picture) and part.name == "intervals")
         arrows = [mark for mark in intervals.figure.axes[0].lines if mark.get_marker() in ("<", ">")]
         assert (len(arrows) > 0) == ("arrow: longer than drawn" in intervals.alt) == is_cut
-
-
-@pytest.mark.slow
-def test_a_pair_has_the_same_word_in_a_claim_and_on_its_page(paper_page):
-    """Budgets, looks, margins, chance levels and yardsticks agree: CA2FL ends earlier and does not shorten the others.
-
-    The claims of figure 2 are asked by the page's own measure."""
-    runs = [
-        ({"algorithm": name, "seed": seed, "alpha": alpha}, curve(mean + jump * (-1) ** seed, iterations))
-        for name, mean, jump, iterations in (
-            ("ace", 0.80, 0.002, 40),
-            ("ca2fl", 0.803, 0.001, 20),
-            ("fedbuff", 0.5, 0.04, 40),
-            ("asgd", 0.11, 0.001, 40),
-            ("delay_adaptive_asgd", 0.12, 0.002, 40),
-        )
-        for seed in range(5)
-        for alpha in (0.1, 0.3)
-    ]
-    page = paper_page("ace/figure2", runs, keys=("algorithm",), blocks=(), rankings=())
-    late = {"measure": "late", "axis": "iteration"}
-    page.judged = [
-        judge_claim(replace(one.claim, decide={**one.claim.decide, **late}), page.measured)
-        for one in page.judged
-        if one.claim.decide["kind"] == "order"
-    ]
-    page.parts = claim_parts(page)
-    found, count = disagreements(page.tables["contrasts"], page.pairs)
-    assert found == [] and count > 20
-    words = page.pairs.groupby(["better", "other"])["word"].first().to_dict()
-    assert words["CA2FL", "ACE"] == "tie" and words["ACE", "FedBuff"] == "better"
-    assert words["delay-adaptive ASGD", "vanilla ASGD"] == "inconclusive"
-    wrong = page.pairs.assign(word="tie")
-    assert len(disagreements(page.tables["contrasts"], wrong)[0]) > 10
 
 
 def _with_empty_texts(table: pd.DataFrame, columns: list[str]) -> pd.DataFrame:
@@ -271,6 +217,7 @@ def test_the_page_of_figure_2_prints_the_differences_of_its_own_table():
 
 
 def test_no_committed_page_calls_a_pair_otherwise_than_its_claims():
+    compared = wrong = 0
     for path in sorted((Path(__file__).parents[2] / "results").glob("*/*/*/contrasts.csv")):
         primary = SPECS["/".join(path.parts[-4:-2])].primary
         if not (path.parent / "pairs.csv").exists() or primary is None:
@@ -279,7 +226,12 @@ def test_no_committed_page_calls_a_pair_otherwise_than_its_claims():
         by_primary = contrasts[contrasts["measure"] == primary.kind]
         if primary.kind in AT_BUDGET:
             by_primary = by_primary[by_primary["axis"] == primary.budget_axis]
-        assert disagreements(by_primary, pd.read_csv(path.parent / "pairs.csv"))[0] == [], path
+        pairs = pd.read_csv(path.parent / "pairs.csv")
+        found, count = disagreements(by_primary, pairs)
+        assert found == [], path
+        compared += count
+        wrong += len(disagreements(by_primary, pairs.assign(word="tie"))[0])
+    assert compared > 500 and wrong > 500
 
 
 @pytest.mark.parametrize(
@@ -567,25 +519,6 @@ def test_every_algorithm_keeps_its_colour(paper_page, tmp_path):
     near = (pixels * 255).round().reshape(-1, 3)
     for colour in ((0x00, 0x72, 0xB2), (0xCC, 0x79, 0xA7), (0, 0, 0)):  # ACE, FedBuff, vanilla ASGD
         assert (abs(near - colour).max(axis=1) < 6).sum() > 50
-
-
-@pytest.mark.slow
-def test_what_a_share_of_stopped_clients_costs_is_paired_by_seed(paper_page):
-    runs = []
-    for share in (0.0, 0.7):
-        for tau in (1, 50):
-            for seed in (0, 1, 2):
-                final = 0.9 - share * (0.5 if tau == 1 else 0.1) + seed / 100
-                settings = {"algorithm": "aced", "seed": seed, "algorithm__tau_algo": tau}
-                runs.append((settings | {"availability": {"share": share}}, curve(final)))
-    keys = ("algorithm.tau_algo", "availability.share")
-    page = paper_page("ace/figure3b", runs, keys=keys)
-    cost = page.tables["cost"].set_index("series")
-    assert cost["difference"].to_dict() == pytest.approx({"ACED, τ_algo = 1": 35, "ACED, τ_algo = 50": 7})
-    assert set(cost["verdict"]) == {"larger"} and set(cost["seeds"]) == {3}
-    pictures = {part.name for part in flatten_parts(page.parts) if isinstance(part, Picture)}
-    others = "_".join(f"late_{axis}" for axis in ("uploads", "virtual_time", "bytes"))
-    assert pictures == {"intervals", "heat_maps_late", "against_share_late", f"against_share_{others}"}
 
 
 def test_what_longer_delays_cost_is_told_for_every_skew(paper_page):

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import Scripted, simulate
+from toy import Scripted, asgd, facts, simulate
 
-from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.simulation.availability_trace import AvailabilityTrace, AvailabilityTraceConfig
@@ -21,14 +19,6 @@ def online(*sessions_n, **settings):
         file.write("client,online,offline\n")
         file.writelines(f"{i},{a!r},{b!r}\n" for i, sessions in enumerate(sessions_n) for a, b in sessions)
     return AvailabilityTrace(AvailabilityTraceConfig(path="o.csv", **settings))
-
-
-def asgd():
-    return Asgd(StepConfig(eta=0.1))
-
-
-def facts(recorder):
-    return [(a.time, a.client, a.base_iteration, a.staleness) for a in recorder.arrivals]
 
 
 def outcomes(trace, starts_and_durations):

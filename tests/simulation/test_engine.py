@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from toy import Scripted, ScriptedLoss, simulate
+from toy import Scripted, ScriptedLoss, asgd, facts, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.aced import Aced, AcedConfig
@@ -16,14 +16,6 @@ from asyncfl_bench.errors import BenchError
 from asyncfl_bench.simulation.availability import Dropout, DropoutConfig
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
 from asyncfl_bench.types import Recorder
-
-
-def asgd(eta=0.1):
-    return Asgd(StepConfig(eta=eta))
-
-
-def facts(recorder):
-    return [(a.time, a.client, a.base_iteration, a.staleness) for a in recorder.arrivals]
 
 
 def test_arrivals_come_in_order_of_time_and_staleness_counts_the_iterations_in_between():

@@ -4,10 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from toy import QuadraticExecutor, Scripted, ScriptedLoss, simulate
+from toy import QuadraticExecutor, Scripted, ScriptedLoss, asgd, simulate
 
-from asyncfl_bench.algorithms.asgd import Asgd
-from asyncfl_bench.algorithms.base import StepConfig
 from asyncfl_bench.algorithms.fedasync import FedAsync, FedAsyncConfig
 from asyncfl_bench.algorithms.fedavg import FedAvg, FedAvgConfig
 from asyncfl_bench.algorithms.fedbuff import FedBuff, FedBuffConfig
@@ -16,10 +14,6 @@ from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.availability import Suspension, SuspensionConfig
 from asyncfl_bench.simulation.observer import Observer
 from asyncfl_bench.simulation.schedules import RandomIdle, SameClient, ScheduleConfig
-
-
-def asgd():
-    return Asgd(StepConfig(eta=0.1))
 
 
 def test_a_lost_client_hangs_as_long_as_said_and_starts_again_from_the_current_model():

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from toy import Scripted, ScriptedLoss, simulate
+from toy import Scripted, ScriptedLoss, facts, simulate
 
 from asyncfl_bench.algorithms.ace import Ace, AceConfig
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -52,10 +52,6 @@ def rounds(rule=None, durations=((1,), (2.5,), (2,)), lost=(), hang=0.0, **world
         **{"kind": "difference"} | world,
     )
     return simulation, recorder, diary.told, ended_by
-
-
-def facts(recorder):
-    return [(a.time, a.client, a.base_iteration, a.staleness) for a in recorder.arrivals]
 
 
 def test_under_the_time_clock_everybody_waits_for_the_slowest_and_starts_from_the_new_model():

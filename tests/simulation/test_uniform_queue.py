@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from resuming import assert_goes_on_from_every_event
+from resuming import assert_goes_on
 from tiers import slow
 from toy import Leaves, QuadraticExecutor, Scripted, ScriptedLoss, simulate
 
@@ -202,7 +202,7 @@ WORDS = ["n_clients=6", "model.hidden=[8]", "schedule=uniform_queue", "client.ba
     ],
 )
 def test_a_run_goes_on_bit_for_bit(words, executor):
-    assert assert_goes_on_from_every_event([*WORDS, *words, f"executor={executor}", "budget.uploads=16"]).uploads == 16
+    assert assert_goes_on([*WORDS, *words, f"executor={executor}", "budget.uploads=16"]).uploads == 16
 
 
 @pytest.mark.parametrize("algorithm", ["ace", "delayed_nesterov", "fedstale_async", "ringleader", "malenia"])
