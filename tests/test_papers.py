@@ -25,8 +25,10 @@ PRINTED = yaml.safe_load(Path(__file__).with_name("printed.yaml").read_text())
 
 
 def with_tier(words, *more):
-    """A case, of the slow tier if it is of another profile than the paper's."""
-    return pytest.param(words, *more, marks=[pytest.mark.slow] if "profile=" in words else [])
+    """A case, of the slow tier if it is of another profile or scale than the paper's."""
+    return pytest.param(
+        words, *more, marks=[pytest.mark.slow] if "profile=" in words or (more and " " in words) else []
+    )
 
 
 RUNS = [with_tier(words) for words in PRINTED["runs"]]
@@ -69,14 +71,6 @@ def test_a_sweep_becomes_a_page(sweep, afl_run, tmp_path):
     if shown == "seconds_distillation.csv":
         seconds = pd.read_csv(folder / shown)
         assert (seconds["least"] > 0).all() and (seconds["mean"] <= seconds["most"]).all()
-
-
-@pytest.mark.slow
-def test_every_scale_of_afbs_keeps_groups_of_clients_and_medium_the_papers_data():
-    for scale in ("full", "medium", "small", "smoke"):
-        chosen = compose(["paper=afbs/mnist", f"scale={scale}"]).choices
-        real = scale in ("full", "medium")
-        assert chosen["heterogeneity"] == "clusters" and chosen["dataset"] == ("mnist" if real else "digits")
 
 
 @pytest.mark.slow

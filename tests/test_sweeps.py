@@ -63,13 +63,6 @@ def test_a_value_no_grid_lists_joins_the_grid_that_varies_its_key():
     assert [" ".join(job) for job in jobs] == ["epochs=10", "epochs=10 kappa=0", "epochs=30 kappa=0"]
 
 
-def test_figure_2_is_five_algorithms_by_four_settings_by_five_seeds():
-    (grid,) = sweep_grids(["sweep=ace/figure2"])
-    assert grid["algorithm"] == ["ace", "ca2fl", "fedbuff", "delay_adaptive_asgd", "asgd"]
-    assert grid["heterogeneity.alpha"] == ["0.1", "0.3"] and grid["delay"] == ["exp_beta5", "exp_beta30"]
-    assert len(jobs_of([grid])) == 100
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("item", "n", "iterations"), [("table_a2", 100, 500), ("table_a2_printed", 20, 100)])
 def test_table_a2_is_20_newsgroups_in_both_readings_and_digits_only_where_the_scale_says_so(item, n, iterations):
