@@ -28,7 +28,7 @@ SECTIONS = ("Rule", "Here", "Upload", "Tells", "State", "Memory", "Work", "Steps
 
 INTRO = """# Rules, side by side
 
-Server rules differ in the moment of a step, the server's memory and information, and special cases.
+Server rules differ in when the server changes the model, what it keeps, and what it knows of an upload.
 
 ```sh
 afl-run --help algorithm       # every rule and its source, in one line
@@ -36,44 +36,45 @@ afl-run --help algorithm=ace   # the settings of one rule
 ```
 
 Each name leads to the rule's page: its mathematics, its differences from other code, and the results of its runs. The
-[board](../../results/README.md#rules) says in a line what each does. `make rules` writes these pages.
+[board](../../results/README.md#rules) says in a line what each rule does. `make rules` writes these pages.
 
-n is the number of clients, T of server iterations, C of classes, d of parameters (split rules: of the clients' layers).
-M, Q_s, Q_c and rennala's B are buffer sizes; fedfa's K and S are `queue` and `every`. u is the number of server
-samples, a of activations per sample, r the dimension of a projection. In gas, B is the mini-batch size.
-*Versions* are the start models of clients in flight, d floats each. A *cache* has n d numbers. The server may use a
-client's number, the version of its start model, its number of samples, its K, its delay and its labels. The last column
-says whether a [live server](../howto/live.md) can run the rule, and for which setting it asks.
+- n clients, T server iterations, C classes, d parameters (split rules: of the clients' layers), u server samples,
+  a activations per sample, r dimensions of a projection
+- M, Q_s, Q_c and B: buffer sizes; in gas, B is the mini-batch size; in fedfa, K is `queue` and S is `every`
+- *versions*: the start models of clients in flight, d floats each; *cache*: n d numbers
+- *server uses*: what the server knows of an upload besides the vector: the client's number, the version of its start
+  model, its number of samples, its K, its delay or its labels
+- *live*: whether a [live server](../howto/live.md) can run the rule, or the setting that it requires
 
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
 These rules receive gradients, the others differences:
 {gradients}.
-The split rules {split} receive messages too. The server step is `algorithm.eta`, or `algorithm.c * sqrt(n / T)`
-([T](time.md#end-of-a-run)).
+The split rules {split} also receive messages. The step size of the server is `algorithm.eta`, by default
+`algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)).
 
-An update moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. The exceptions are:
+A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. The exceptions are:
 
 | rule | bytes, down + up | client keeps |
 | --- | --- | --- |
 {exceptions}
 
-Equal server iterations are not equal work: one iteration of `ace` can use all uploads of a tick, one of `fedbuff` M.
-`budget.uploads=5000` ends all rules after the same work.
+Equal server iterations are not equal work: an iteration of `ace` can use all uploads of a tick, an iteration of
+`fedbuff` uses M. `budget.uploads=5000` ends all rules after the same work.
 
-Not included are FedCompass, QuAFL, PORT's urging and the clients' half of FedASMU: they need client polling, server
-timers, or clients that keep their model. We found no text that states these exactly: MasFL, momentum approximation,
-FAVAS, TimelyFL, HeLoCo's constants, the update of Generalized AsyncSGD, FedStale's functions of staleness.
+Not included are FedCompass, QuAFL, PORT's urging and the clients' half of FedASMU. They need client polling, server
+timers, or clients that keep their model. No text that we found defines MasFL, momentum approximation, FAVAS, TimelyFL,
+HeLoCo's constants, the update of Generalized AsyncSGD, or FedStale's functions of staleness.
 """
 TREE = """
 ## Special cases
 
-With the settings in [limits.yaml](limits.yaml) a rule reduces to another rule, for example `fedbuff` with
-`algorithm.buffer_size=1` to `asgd`. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow, and
-again with a setting under which they differ. Solid arrows mean the same bits, dashed ones equal up to rounding.
-Independent NumPy code computes the final weights of all rules from the trace, except for {unreplayed}. {alone} have
-no special case here.
+With the settings in [limits.yaml](limits.yaml) a rule reduces to another rule. For example, `fedbuff` with
+`algorithm.buffer_size=1` is `asgd`. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow with
+such settings, and with settings under which they differ. Solid arrows mean the same bits, dashed arrows the same
+numbers up to rounding. {alone} have no special case here. For all rules but {unreplayed}, independent
+NumPy code computes the final weights from the trace.
 
 ![Rules and the rules they reduce to](limits.svg)
 """
