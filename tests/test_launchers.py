@@ -20,7 +20,7 @@ from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.files import is_locked
 from asyncfl_bench.multirun.axes import sweep_grids
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.launchers import PRESETS, check_numbers
+from asyncfl_bench.multirun.launchers import PRESETS, check_numbers, watch_squeue
 from asyncfl_bench.tracking.rundir import LOCK_NAME
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]
@@ -128,13 +128,11 @@ def test_a_number_of_parallel_runs_that_cannot_work_is_refused(launcher, number,
 
 
 def test_jobs_are_followed_by_squeue_without_accounting(tmp_path, monkeypatch, capfd):
-    from asyncfl_bench.multirun.squeue import Queue
-
     for name, script in {"sacct": "echo disabled >&2; exit 1", "squeue": f"cat {tmp_path}/queue"}.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    queue, watcher = tmp_path / "queue", Queue(delay_s=60)
+    queue, watcher = tmp_path / "queue", watch_squeue(delay_s=60)
     for number in range(3):
         watcher.register_job(f"7_{number}")
     for listed, states in {

@@ -12,7 +12,7 @@ from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.multirun.axes import Search, draw_grids
+from asyncfl_bench.multirun.axes import Search, SearchedGrid
 from asyncfl_bench.multirun.jobs import plan
 
 pytestmark = pytest.mark.slow  # whole runs: seconds each
@@ -22,7 +22,7 @@ LOG = "tag(log,interval(0.001,1))"
 
 
 def values(trials, key="x", text=LOG, **search):
-    return [grid[key][0] for grid in draw_grids({key: [text]}, Search(trials, **search))]
+    return [grid[key][0] for grid in SearchedGrid({key: [text]}, Search(trials, **search)).draw()]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,8 @@ def test_whole_numbers_have_both_ends_and_their_logarithm_favours_small_ones():
 
 
 def test_a_drawn_choice_is_one_of_its_values_and_a_list_beside_it_stays_an_axis():
-    grids = draw_grids({"a": ["tag(draw,choice(1,2,3))"], "b": ["interval(0,1)"], "seed": ["0", "1"]}, Search(32))
+    grid = {"a": ["tag(draw,choice(1,2,3))"], "b": ["interval(0,1)"], "seed": ["0", "1"]}
+    grids = SearchedGrid(grid, Search(32)).draw()
     assert {grid["a"][0] for grid in grids} == {"1", "2", "3"}
     assert all(grid["seed"] == ["0", "1"] and len(grid["a"]) == 1 for grid in grids) and len(grids) == 32
 

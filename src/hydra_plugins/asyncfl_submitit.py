@@ -69,9 +69,9 @@ with suppress(ImportError):
             # imported here: Hydra loads every plugin at the start of every command, and submitit takes a while
             from submitit.slurm.slurm import SlurmJob
 
-            from asyncfl_bench.multirun.squeue import Queue
+            from asyncfl_bench.multirun.launchers import watch_squeue
 
-            SlurmJob.watcher = Queue(delay_s=60)
+            SlurmJob.watcher = watch_squeue(delay_s=60)
             return super().launch(job_overrides, initial_job_idx)
 
         def stop(self, jobs: Sequence[Any]) -> None:

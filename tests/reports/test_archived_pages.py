@@ -16,9 +16,9 @@ import pytest
 from asyncfl_bench import load_bank
 from asyncfl_bench.reports import board, cli
 from asyncfl_bench.reports.bank_page import write_bank_page
+from asyncfl_bench.reports.board import SCALE
 from asyncfl_bench.reports.judged_claims import judge_claims, read_pages
 from asyncfl_bench.reports.pages import write
-from asyncfl_bench.reports.pages.overview import SCALE
 from asyncfl_bench.reports.pages.page import Page
 from asyncfl_bench.tracking import archive, runs
 

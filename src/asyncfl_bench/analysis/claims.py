@@ -24,7 +24,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from ..config.places import paper_folders
+from ..config.places import page_name, paper_folders
 from ..errors import BenchError
 from ..files import build_plain, read_json
 from .measures import LOG_RATIO, MEASURES
@@ -162,8 +162,7 @@ class PageVerdicts:
     @property
     def section(self) -> str:
         """The heading of the page's section in an overview: ``figure2 published-small``."""
-        length = "" if self.length == "standard" else f"-{self.length}"
-        return f"{self.sweep.partition('/')[2]} {self.profile}-{self.scale}{length}"
+        return f"{self.sweep.partition('/')[2]} {page_name(self.profile, self.scale, self.length)}"
 
 
 @cache

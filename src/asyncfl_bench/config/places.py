@@ -82,6 +82,17 @@ def command_text(words: Iterable[str]) -> str:
     return shlex.join(["afl-run", *(word for folder in named_folders() for word in (BY_HAND, str(folder))), *words])
 
 
+def page_name(profile: str, scale: str, length: str = "standard") -> str:
+    """Return the name of a sweep's page and folder: ``published-small``, with ``-long`` for the greater length."""
+    return "-".join([profile, scale, *([length] if length != "standard" else [])])
+
+
+def report_command(sweep: str, profile: str, scale: str, length: str | None = "standard") -> str:
+    """Return the command that writes a page."""
+    long = "" if length in (None, "standard") else f" --length {length}"
+    return f"afl-report {sweep} --profile {profile} --scale {scale}{long}"
+
+
 def use_folders(folders: Iterable[str | Path]) -> None:
     """Use these folders as places, instead of folders that were named before.
 

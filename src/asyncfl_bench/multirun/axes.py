@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -20,6 +21,7 @@ from ..config.choices import choice_file, groups
 from ..config.composition import Compositions, compose
 from ..config.interpolations import expand_overrides
 from ..config.overrides import MOST_RUNS, Draw, Override, parse_override
+from ..config.places import page_name
 from ..config.settings import SEARCH_SPACE, Settings
 from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, InputError, check, describe_place, format_value
@@ -112,43 +114,47 @@ def expand_short_settings(overrides: Iterable[str]) -> list[str]:
     return [f"{SHORT.get(key, key)}{sign}{value}" for key, sign, value in words]
 
 
-def drawn_keys(grid: OverrideGrid) -> list[str]:
-    """Return the keys whose values a search draws."""
-    return [*_ranges(grid)]
+@dataclass(frozen=True)
+class SearchedGrid:
+    """A grid, and the search that draws from its ranges."""
 
+    grid: OverrideGrid
+    search: Search
 
-def draw_grids(grid: OverrideGrid, search: Search) -> list[OverrideGrid]:
-    """Return one grid per trial, with drawn values instead of ranges; the grid itself if it has no range.
+    @cached_property
+    def ranges(self) -> dict[str, Draw]:
+        """The ranges by key. Their values are drawn."""
+        values = {key: of[0] for key, of in sorted(self.grid.items()) if len(of) == 1}
+        found = {key: parse_override(f"{key}={text}").draw for key, text in values.items()}
+        return {key: draw for key, draw in found.items() if draw is not None}
 
-    Only the first of several points with the same values counts, as for ranges of whole numbers. Raises ConfigError.
-    """
-    ranges = _ranges(grid)
-    if not ranges:
-        return [grid]
-    if search.trials is None:
-        key, value = next((key, grid[key][0]) for key in ranges)
-        raise ConfigError(key, value, "is a range: say how many values are drawn from it, for example trials=16")
-    points = dict.fromkeys(_points(list(ranges.values()), search))
-    first, step = search.shard_position()
-    return [
-        grid | {key: [text] for key, text in zip(ranges, point, strict=True)} for point in list(points)[first::step]
-    ]
+    def draw(self) -> list[OverrideGrid]:
+        """Return one grid per trial, with drawn values instead of ranges; the grid itself if it has no range.
 
+        Only the first of several points with the same values counts, as for ranges of whole numbers. Raises
+        ConfigError.
+        """
+        if not self.ranges:
+            return [self.grid]
+        points = list(dict.fromkeys(self._points()))
+        first, step = self.search.shard_position()
+        return [
+            self.grid | {key: [text] for key, text in zip(self.ranges, point, strict=True)}
+            for point in points[first::step]
+        ]
 
-def _ranges(grid: OverrideGrid) -> dict[str, Draw]:
-    found = {key: parse_override(f"{key}={values[0]}").draw for key, values in sorted(grid.items()) if len(values) == 1}
-    return {key: draw for key, draw in found.items() if draw is not None}
+    def _points(self) -> Iterator[tuple[str, ...]]:
+        import numpy as np
+        from scipy.stats import qmc
 
-
-def _points(ranges: Sequence[Draw], search: Search) -> Iterator[tuple[str, ...]]:
-    import numpy as np
-    from scipy.stats import qmc
-
-    assert search.trials is not None
-    sequence = qmc.Sobol(len(ranges), scramble=True, rng=np.random.default_rng(search.seed))
-    shares = sequence.random_base2(math.ceil(math.log2(search.trials)))[: search.trials]
-    for row in shares:
-        yield tuple(text_of_draw(draw, float(share)) for draw, share in zip(ranges, row, strict=True))
+        trials = self.search.trials
+        if trials is None:
+            key = next(iter(self.ranges))
+            how = "is a range: say how many values are drawn from it, for example trials=16"
+            raise ConfigError(key, self.grid[key][0], how)
+        sequence = qmc.Sobol(len(self.ranges), scramble=True, rng=np.random.default_rng(self.search.seed))
+        for row in sequence.random_base2(math.ceil(math.log2(trials)))[:trials]:
+            yield tuple(text_of_draw(draw, float(share)) for draw, share in zip(self.ranges.values(), row, strict=True))
 
 
 def text_of_draw(draw: Draw, share: float) -> str:
@@ -169,18 +175,6 @@ def check_objective(settings: Settings) -> None:
     why = "needs evaluation.validation_share above 0; objective=test/accuracy would choose by the test samples"
     if not measured:
         raise ConfigError("objective", name, why)
-
-
-@dataclass(frozen=True)
-class SearchedGrid:
-    """A grid, and the search that draws from its ranges."""
-
-    grid: OverrideGrid
-    search: Search
-
-    def draw(self) -> list[OverrideGrid]:
-        """Return one grid per trial. Raises ConfigError."""
-        return draw_grids(self.grid, self.search)
 
 
 def searched_grids(overrides: list[str], shared: Compositions | None = None) -> list[SearchedGrid]:
@@ -367,5 +361,4 @@ def sweep_name(overrides: list[str]) -> str | None:
     choices = chosen_config(overrides).hydra.runtime.choices
     if choices.sweep is None:
         return None
-    parts = [choices.profile, choices.scale] + ([choices.length] if choices.length != "standard" else [])
-    return f"{choices.sweep}/{'-'.join(parts)}"
+    return f"{choices.sweep}/{page_name(choices.profile, choices.scale, choices.length)}"

@@ -24,7 +24,6 @@ from .axes import (
     check_chosen,
     check_objective,
     chosen_config,
-    drawn_keys,
     expand_short_settings,
     jobs_of,
     searched_grids,
@@ -104,7 +103,7 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     _check_words(overrides)
     shared = Compositions()
     grids = searched_grids(overrides, shared)
-    ranged = {key for one in grids for key in drawn_keys(one.grid)}
+    ranged = {key for one in grids for key in one.ranges}
     for key in [] if ranged else asked & set(SHORT):
         example = "needs a range to draw from, for example algorithm.c=tag(log,interval(0.05,20))"
         raise ConfigError(key, getattr(grids[0].search, key), example)
@@ -165,7 +164,7 @@ class _Planner:
 
     def add_space(self, one: SearchedGrid) -> None:
         """Note the ranges that the yaml of the grid's rules declare."""
-        texts = tuple(f"{key}={one.grid[key][0]}" for key in drawn_keys(one.grid) if key not in self._given)
+        texts = tuple(f"{key}={one.grid[key][0]}" for key in one.ranges if key not in self._given)
         self._spaces |= dict.fromkeys(one.grid.get("algorithm", []) if one.search.declared else [], texts)
 
     def job(self, words: list[str], number: int) -> Job:

@@ -181,6 +181,27 @@ def wait_while(has_active_runs: Callable[[], bool]) -> None:
         time.sleep(0.2)
 
 
+def watch_squeue(delay_s: int) -> Any:
+    """Return submitit's watcher of Slurm's jobs, which asks squeue at most every ``delay_s`` seconds.
+
+    submitit asks sacct, which knows nothing without accounting. Every cluster answers squeue. Slurm forgets a job some
+    minutes after its end (MinJobAge), so a job that is no longer listed has ended.
+    """
+    from submitit.slurm.slurm import SlurmInfoWatcher
+
+    class Queue(SlurmInfoWatcher):
+        def _make_command(self) -> list[str] | None:
+            asked = super()._make_command()  # None when no job is left
+            return asked and ["squeue", "--me", "--states=all", "--array", "--noheader", "--format=%i|%T|%N"]
+
+        def read_info(self, string: bytes | str) -> dict[str, dict[str, str]]:
+            lines = string if isinstance(string, str) else string.decode()
+            listed = super().read_info(f"JobID|State|NodeList\n{lines}")
+            return {job: {"State": "ENDED"} for job in self._registered} | listed
+
+    return Queue(delay_s=delay_s)
+
+
 def forget_workers() -> None:
     """End what a launcher that gave up has left running: Ray continues the other tasks, which are started again."""
     if (ray := sys.modules.get("ray")) is not None:

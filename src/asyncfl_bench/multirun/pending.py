@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Settings
+from ..config.places import report_command
 from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
@@ -134,18 +135,17 @@ def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -
     if not packed:
         return among + at
     archives = dict.fromkeys(archive for _, archive in packed)
-    pages = {_page_arguments(settings, archive) for settings, archive in packed}
+    pages = {_page_command(settings, archive) for settings, archive in packed}
     page = pages.pop() if len(pages) == 1 else None
-    shows = f"afl-report {page or ' '.join(map(str, archives))}"
+    shows = page or f"afl-report {' '.join(map(str, archives))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 
-def _page_arguments(settings: Settings, archive: Path) -> str | None:
-    """Return the arguments of afl-report for a sweep's page; None if the archive is not of the sweep's paper."""
-    words = {key: settings.choices.get(key) for key in ("profile", "scale", "length")}
-    flags = [f"--{key} {value}" for key, value in words.items() if value not in (None, "standard")]
-    sweep = str(settings.choices.get("sweep"))
-    return " ".join([sweep, *flags]) if sweep.partition("/")[0] == archive.parent.name else None
+def _page_command(settings: Settings, archive: Path) -> str | None:
+    """Return the command of the sweep's page; None if the archive is not of the sweep's paper."""
+    sweep, profile, scale = (str(settings.choices.get(key)) for key in ("sweep", "profile", "scale"))
+    is_of_paper = sweep.partition("/")[0] == archive.parent.name
+    return report_command(sweep, profile, scale, settings.choices.get("length")) if is_of_paper else None
 
 
 def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], repeated: bool = False) -> list[RunResult | None]:

@@ -18,6 +18,7 @@ from ..analysis.selection import Grid, grid_of, page_overrides, planned_frame
 from ..analysis.verdicts import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
 from ..config import Settings
 from ..config.overrides import parse_override
+from ..config.places import report_command
 from ..errors import BenchError, ConfigError
 from ..files import expand_home
 from ..papers import paper_pages
@@ -252,6 +253,5 @@ class ClaimsQuestion:
     def describe(self, subjects: Sequence[Subject]) -> str:
         """Return a line a claim, and the command that writes the page."""
         grid = self._grid
-        length = "" if grid.length == "standard" else f" --length {grid.length}"
-        page = f"afl-report {grid.sweep} --profile {grid.profile} --scale {grid.scale}{length}"
+        page = report_command(grid.sweep, grid.profile, grid.scale, grid.length)
         return "\n".join([*(f"{one.name}: {one.text}" for one in subjects), f"the page: {page}"])

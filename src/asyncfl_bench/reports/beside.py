@@ -14,6 +14,7 @@ from ..analysis import names
 from ..analysis.contrasts import best_methods
 from ..analysis.selection import grid_of, page_overrides
 from ..analysis.statistics import mean_interval
+from ..config.places import page_name
 from ..errors import BenchError
 from ..files import show
 from .assembly import measured_page
@@ -41,8 +42,7 @@ def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given
         choices = [(spec.sweep, profile, scale, length) for profile in given.beside]
         grids = [grid_of(*chosen, page_overrides(runs, *chosen)) for chosen in choices]
         pages = [measured_page(spec, grid, runs, given.metric, given.series) for grid in grids]
-        parts = [*given.beside, scale, *([length] if length != "standard" else [])]
-        picture = picture_beside(pages, "-".join(parts))
+        picture = picture_beside(pages, page_name("-".join(given.beside), scale, length))
         (out / spec.sweep).mkdir(parents=True, exist_ok=True)
         show(f"written: {write_picture(picture, out / spec.sweep, given.format)}: {picture.alt}")
     return 0

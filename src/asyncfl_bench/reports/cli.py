@@ -193,6 +193,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from ..analysis.evaluations import ACCURACY
     from ..config import options
+    from ..config.places import page_name
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
@@ -225,7 +226,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     code, written = 0, 0
     asked = [(spec, *choice) for spec in specs for choice in _combinations(runs, spec, wanted)]
     for number, (spec, profile, scale, length) in enumerate(asked, start=1):
-        name = "-".join([profile, scale] + ([length] if length != "standard" else []))
+        name = page_name(profile, scale, length)
         say(f"[{number}/{len(asked)}] {spec.sweep}, {name}")
         try:
             page = build_page(spec, profile, scale, length, runs, given.metric, given.series)
@@ -285,18 +286,17 @@ def _check_logbook(given: argparse.Namespace) -> None:
 def _write_logbook(given: argparse.Namespace) -> int:
     """Write the replication report of a paper from the pages in ``--out``, else from those in ``results``."""
     from ..tracking.archive import RESULTS, archive_folders
-    from .logbook import has_pages, write_logbook
+    from .logbook import write_logbook
 
     [paper] = given.names
     results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
-    out = given.out or results
-    _show_written(write_logbook(paper, out if has_pages(paper, out) else results, out, given.html))
+    _show_written(write_logbook(paper, results, given.out or results, given.html))
     return 0
 
 
 def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> list[Path]:
     """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
-    from .pages.overview import SCALE, write_overview
+    from .board import SCALE, write_overview
 
     folder, in_overview = out / page.spec.sweep / name, page.scale == SCALE and page.is_judged
     if in_overview:

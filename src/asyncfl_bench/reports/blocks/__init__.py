@@ -2,10 +2,9 @@
 
 # ruff: noqa: F401 (pages of papers import blocks from here)
 
-from .clients import ClientAccuracy, KeptUploads, Stragglers
+from .clients import ClientAccuracy, KeptUploads, RealClients, Stragglers
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .gantt import TimelineFigure
-from .live import RealClients
 from .mse import ErrorParts
 from .tables import Accuracies, Averages, Counts, SearchTable, Staleness, Values, WallSeconds

@@ -18,6 +18,7 @@ from ...analysis.matching import MatchedRuns
 from ...analysis.measures import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.names import value_texts
 from ...analysis.statistics import LEVELS
+from ...config.places import report_command
 from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
 from ...tracking.archive import pack_archive
@@ -219,9 +220,8 @@ class Page:
     @property
     def command(self) -> str:
         """What writes the page."""
-        length = "" if self.length == "standard" else f" --length {self.length}"
         metric = "" if self.is_judged else f" --metric {self.metric}"
-        return f"afl-report {self.spec.sweep} --profile {self.profile} --scale {self.scale}{length}{metric}"
+        return report_command(self.spec.sweep, self.profile, self.scale, self.length) + metric
 
     def pack_runs(self, results: Path) -> None:
         """Add every run of this page that ended to the archive of its paper."""
