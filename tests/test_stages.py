@@ -74,9 +74,9 @@ def test_a_rule_chooses_no_point_while_a_run_of_its_search_is_missing(tmp_path, 
     monkeypatch.setattr(stages, "late_score", lambda eta, metric: eta)
     ((cell, points),) = search.points.items()
     assert search._best_point(cell) == max(points, key=lambda point: float(point[0].partition("=")[2]))
-    assert len(search._finalist_jobs()) == 2 and len(search._judged_jobs()) == 2
+    assert [len(search._stage_jobs(name)) for name in ("finalists", "judged")] == [2, 2]
     lost += [min(points.items(), key=lambda item: item[1].settings.parts["algorithm"].config.eta)[1].settings.identity]
-    assert not search._finalist_jobs() and not search._judged_jobs() and not search._factor_jobs()
+    assert not any(search._stage_jobs(name) for name in ("finalists", "judged", "robustness"))
     assert "no point was chosen; a run is missing, or all diverged" in search.describe()
 
 
@@ -96,7 +96,7 @@ def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_
     monkeypatch.chdir(tmp_path)
     words = ["sweep=bank", "algorithm=ace", "scale=smoke", "paper=bank/digits"]
     search = StagedSearch(words, stages_or_none(words))
-    job = search._search_jobs()[0]
+    job = search._stage_jobs("search")[0]
     job.settings.directory.mkdir(parents=True)
     text = search.plan()
     assert text.startswith(

@@ -160,8 +160,8 @@ def test_pages_without_an_archive_still_have_a_report(results):
         (["demo", "--out", "empty"], "--logbook demo: no pages with claims in results; to write them: afl-report demo"),
         (["demo", "ace"], "--logbook demo ace: one paper at a time, for example demo"),
         (
-            ["demo", "--metric", "test/loss", "--series", "3", "--format", "svg", "--compare", "seed", "--all-figures"],
-            f"--logbook: cannot be used together with --metric, --format, --all-figures, --series, --compare; {TAKEN}",
+            ["demo", "--metric", "test/loss", "--format", "svg", "--compare", "seed", "--all-figures"],
+            f"--logbook: cannot be used together with --metric, --format, --all-figures, --compare; {TAKEN}",
         ),
         (["demo", "--watch"], f"--logbook: cannot be used together with --watch; {TAKEN}"),
         (["demo", "--pack", "a.parquet"], f"--logbook: cannot be used together with --pack; {TAKEN}"),

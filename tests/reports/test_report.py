@@ -21,6 +21,7 @@ from asyncfl_bench.reports import assembly, blocks
 from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.reports.blocks import HeatMaps
 from asyncfl_bench.reports.cli import main
+from asyncfl_bench.reports.pages import page as page_module
 from asyncfl_bench.reports.pages.spec import Measure
 from asyncfl_bench.reports.pages.write import Picture, Table, flatten_parts
 from asyncfl_bench.tracking.runs import load_runs
@@ -556,7 +557,7 @@ def test_a_method_is_best_by_a_metric_with_a_direction_alone(tmp_path, metric, d
 
 
 @pytest.mark.slow
-def test_no_block_draws_a_figure_of_series_that_it_does_not_show(tmp_path):
+def test_no_block_draws_a_figure_of_series_that_it_does_not_show(tmp_path, monkeypatch):
     """The series that figures leave out are the only ones with the numbers of a block."""
     labels = {"label_0": [4, 1, 2, 0], "label_1": [0, 3, 2, 4], "samples": [4] * 4, "client": [0, 1, 2, 3]}
     clients = labels | {"uploads": [5, 3, 2, 1], "kept": [4, 1, 1, 0], "mean_delay": [1.0, 2.0, 3.0, 9.0]}
@@ -575,9 +576,11 @@ def test_no_block_draws_a_figure_of_series_that_it_does_not_show(tmp_path):
         (1, set()),
         (2, {"clients_heard", "kept_labels", "own_iteration", "own", "against_beta_summary.own"}),
     ):
-        page = own_page(load_runs(tmp_path), "runs", ["delay.beta"], max_series=shown)
+        monkeypatch.setattr(page_module, "MOST_SERIES", shown)
+        page = own_page(load_runs(tmp_path), "runs", ["delay.beta"])
         assert page.series_in_figures == ["ACE", "vanilla ASGD"][:shown]
         pictures = [part for block in tried for part in block(page) if isinstance(part, Picture)]
         assert {part.name for part in pictures} == names | {"clients_split"}
         assert all(part.figure.axes for part in pictures)
-    assert main([str(tmp_path), "--series", "1", "--out", str(tmp_path / "page")]) == 0
+    monkeypatch.setattr(page_module, "MOST_SERIES", 1)
+    assert main([str(tmp_path), "--out", str(tmp_path / "page")]) == 0

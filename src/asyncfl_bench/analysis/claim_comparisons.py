@@ -36,7 +36,7 @@ class ClaimQuery:
         """Return every comparison of the claim, those without runs included."""
         kinds = {
             "order": self._compare_order,
-            "wider": self._compare_spread,
+            "wider": self._compare_order,
             "loses": self._compare_loss,
             "close": self._compare_close,
             "alike": self._compare_order,
@@ -75,24 +75,21 @@ class ClaimQuery:
         return [float(share) for share in _as_list(self.decide.get("budget", 1.0))]
 
     def _compare_order(self, share: float) -> Iterator[Comparison]:
-        """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too."""
+        """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too.
+
+        ``wider`` compares spreads over seeds, as distances from the mean of the lowest three seeds.
+        """
+        is_spread = self.decide["kind"] == "wider"
         least = float(self.decide.get("at_least", 0))
         beyond = f", beyond {least:g}" if least else ""
         if least and self.decide.get("relative"):
             beyond = f", beyond a ratio of {math.exp(least / 100):.3g}"
         for one, other in self._series_pairs():
-            part = self._part("", [(one, {}), (other, {})], [1, -1], share, least)
+            part = self._part("", [(one, {}), (other, {})], [1, -1], share, least, spread=is_spread)
             names_of = [
                 self._label(of, on_page) for of, on_page in zip((one, other), part.series or ("", ""), strict=True)
             ]
-            yield replace(part, name=" - ".join(names_of) + beyond)
-
-    def _compare_spread(self, share: float) -> Iterator[Comparison]:
-        """Yield the spread over seeds of each series minus that of each of the next group, as distances from
-        the mean of the lowest three seeds."""
-        for one, other in self._series_pairs():
-            name = f"spread of {self._label(one)} - {self._label(other)}"
-            yield self._part(name, [(one, {}), (other, {})], [1, -1], share, spread=True)
+            yield replace(part, name="spread of " * is_spread + " - ".join(names_of) + beyond)
 
     def _compare_loss(self, share: float) -> Iterator[Comparison]:
         """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.

@@ -75,7 +75,7 @@ def compare_sides(
     measure, target = decide["measure"], decide.get("target")
     found = measure_sides(measured, sides, cells, measure, decide["axis"], target=target, **budget)
     sign = -1 if turned and measured.lower_is_better(measure) else 1
-    common = sorted(set.intersection(*(set(table.index) for table in found.tables)), key=str)
+    common = sorted(set.intersection(*(set(table.index) for table in found["value"])), key=str)
     reasons = {cell: why for cell in common if (why := why_no_answer(measured, measure, decide["kind"], found, cell))}
 
     def combine(tables: list[pd.DataFrame]) -> pd.DataFrame:
@@ -86,12 +86,13 @@ def compare_sides(
         total: Any = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-minus)
         return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
 
-    table, last = combine(found.tables), combine(found.last) if found.last else pd.DataFrame()
+    table, last = combine(found["value"]), combine(found["last"]) if measure == "late" else pd.DataFrame()
+    uses_last = found["uses_last"][0].eq(True).any(axis=1).reindex(table.index)
     experiments: dict[Any, frozenset[str]] = {"": experiments_of(sides)}
     if cells:
         by_cell = pd.concat(sides).groupby([*cells], dropna=False)
         experiments = {values if len(cells) > 1 else values[0]: experiments_of([of]) for values, of in by_cell}
-    return Comparison("", table, last, reasons, found.uses_last.reindex(table.index), experiments=experiments)
+    return Comparison("", table, last, reasons, uses_last, experiments=experiments)
 
 
 def experiments_of(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
@@ -157,23 +158,6 @@ def mean_of_comparisons(parts: list[Comparison]) -> Comparison:
     return Comparison(name, total, mean_last, reasons, uses_last, experiments=experiments, absent=absent)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """The measured values of the sides of a comparison, not turned: a table a side.
-
-    uses_last   of each row: True where a run had too few evaluations for ``late``, so that ``last`` is used
-    last        the tables by the last value, where the measure is ``late``
-    chance      of each side, the share of the most frequent test class [%]
-    """
-
-    tables: list[pd.DataFrame]
-    uses_last: pd.Series
-    last: list[pd.DataFrame]
-    reached: list[pd.DataFrame]  # of a time: True where the run reached it
-    diverged: list[pd.DataFrame]
-    chance: list[pd.DataFrame]
-
-
 def measure_sides(
     measured: RunMeasures,
     sides: Sequence[pd.DataFrame],
@@ -183,8 +167,12 @@ def measure_sides(
     at: Sequence[float | None] = (),
     share: float = 1.0,
     target: float | None = None,
-) -> Sides:
-    """Return the values of the sides of one comparison.
+) -> dict[str, list[pd.DataFrame]]:
+    """Return the measured values of the sides of one comparison, not turned, as lists of one table a side.
+
+    ``value``, ``last`` (by the last value, where the measure is ``late``), ``uses_last`` (True where a run had too few
+    evaluations for ``late``, so that ``last`` is used), ``reached`` (of a time: True where the run reached it),
+    ``diverged`` and ``chance`` (share of the most frequent test class [%]).
 
     sides    rows of ``measured.runs``; cells: their columns that make the rows of a table
     at       budget of each side on the axis; by default the largest that all runs of the comparison in that cell and
@@ -221,15 +209,10 @@ def measure_sides(
         chance = runs.groupby("row")["chance"].transform("max")
         for column in ("value", "last"):
             runs[column] = runs[column].mask(runs["diverged"], chance)
+    groups = [runs[runs["side"] == number] for number in range(len(sides))]
+    columns = ("value", "last", "uses_last", "reached", "diverged", "chance")
     keys = [*cells] or ["row"]
-
-    def tables(column: str) -> list[pd.DataFrame]:
-        groups = [runs[runs["side"] == number] for number in range(len(sides))]
-        return [of.pivot(index=keys, columns="seed", values=column) for of in groups]
-
-    last = tables("last") if measure == "late" else []
-    uses_last = tables("uses_last")[0].eq(True).any(axis=1)
-    return Sides(tables("value"), uses_last, last, tables("reached"), tables("diverged"), tables("chance"))
+    return {key: [of.pivot(index=keys, columns="seed", values=key) for of in groups] for key in columns}
 
 
 def _shared_ends(measured: RunMeasures, runs: pd.DataFrame, axis: str, sides: int) -> pd.Series:
@@ -269,22 +252,24 @@ def add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str
     runs[columns] = pd.DataFrame.from_dict(found, orient="index", columns=columns).reindex(runs.index)
 
 
-def why_no_answer(measured: RunMeasures, measure: str, kind: str, found: Sides, cell: Any) -> str:
+def why_no_answer(
+    measured: RunMeasures, measure: str, kind: str, found: Mapping[str, list[pd.DataFrame]], cell: Any
+) -> str:
     """Return why the runs of a cell cannot answer: methods at chance, a target that no run reached, or a method that
     diverged; empty if they can. A loss has no answer when what it starts from is at chance. The lowest three seeds
     that all sides have say what is at chance."""
     of = MEASURES.get(measure)
     is_accuracy = of is not None and of.is_accuracy and kind not in ("equals", "reaches")
     is_accuracy &= measured.is_accuracy
-    reached = [table.loc[cell].fillna(False).astype(bool) for table in found.reached]
-    diverged = [table.loc[cell].dropna().astype(bool) for table in found.diverged]
+    reached = [table.loc[cell].fillna(False).astype(bool) for table in found["reached"]]
+    diverged = [table.loc[cell].dropna().astype(bool) for table in found["diverged"]]
     if measure.startswith("time"):
         return "" if any(one.any() for one in reached) else NEVER_REACHED
     if not is_accuracy:
         return "partner diverged" if any(len(one) and one.all() for one in diverged) else ""
-    floor = max(float(table.loc[cell].max()) for table in found.chance) + CHANCE_MARGIN
-    known = pd.concat([table.loc[cell] for table in found.tables], axis=1).dropna().sort_index()
+    floor = max(float(table.loc[cell].max()) for table in found["chance"]) + CHANCE_MARGIN
+    known = pd.concat([table.loc[cell] for table in found["value"]], axis=1).dropna().sort_index()
     first = known.index[:MIN_SEEDS]
-    means = [float(table.loc[cell].reindex(first).mean()) for table in found.tables]
+    means = [float(table.loc[cell].reindex(first).mean()) for table in found["value"]]
     starts = means[::2] if kind == "loses" else []
     return "at chance" if any(mean < floor for mean in starts) or all(mean < floor for mean in means) else ""

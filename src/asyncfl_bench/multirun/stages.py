@@ -99,8 +99,8 @@ class StagedSearch:
         self._leave_out_missing_data()
         code, stages = 0, self._stages
         try:
-            for number, (name, jobs_of_stage) in enumerate(stages, start=1):
-                jobs = jobs_of_stage()
+            for number, name in enumerate(stages, start=1):
+                jobs = self._stage_jobs(name)
                 say(f"stage {number} of {len(stages)}, {name}: {count_runs(len(jobs))}")
                 if not jobs:
                     continue
@@ -139,10 +139,9 @@ class StagedSearch:
 
     def _is_finished(self, cell: Cell) -> bool:
         """Return True if no run of a rule in a world is missing."""
-        jobs, point = [*self.points[cell].values()], self._best_point(cell)
-        if point is None or None in self._results(jobs):
+        if self._best_point(cell) is None:
             return False
-        jobs = [*self._cell_jobs(cell, point, self.stages.judged_seeds), *self._cell_factor_jobs(cell, point)]
+        jobs = [*self.points[cell].values(), *self._judged_jobs(cell), *self._factor_jobs(cell)]
         return None not in self._results(jobs)
 
     def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
@@ -150,11 +149,11 @@ class StagedSearch:
         count = len(self.points)
         most = max(map(len, self.points.values()))
         lines = [f"{count} search{'es' * (count > 1)} of at most {most} point{'s' * (most > 1)}"]
-        lines += describe_planning(self._search_jobs())
+        lines += describe_planning(self._stage_jobs("search"))
         lines += [f"  left out, {' '.join(job.overrides)}: {job.error}" for job in self.refused]
         pending_runs: list[Settings] = []
-        for number, (name, jobs_of_stage) in enumerate(self._stages, start=1):
-            jobs = jobs_of_stage()
+        for number, name in enumerate(self._stages, start=1):
+            jobs = self._stage_jobs(name)
             left = [job for job, result in zip(jobs, self._results(jobs), strict=True) if result is None]
             pending_runs += settings_of(left)
             lines.append(f"stage {number}, {name}: {count_runs(len(jobs))}, {len(jobs) - len(left)} of them finished")
@@ -177,7 +176,7 @@ class StagedSearch:
             if (point := self._best_point(cell)) is None:
                 lines.append(f"{name}: no point was chosen; a run is missing, or all diverged")
                 continue
-            judged = self._results(self._cell_jobs(cell, point, self.stages.judged_seeds))
+            judged = self._results(self._judged_jobs(cell))
             scores = [
                 score for one in judged if one is not None and not math.isnan(score := late_score(one, "test/accuracy"))
             ]
@@ -256,45 +255,36 @@ class StagedSearch:
         return runs.assign(paper=worlds, algorithm=rules)
 
     @property
-    def _stages(self) -> list[tuple[str, Callable[[], list[Job]]]]:
-        """Return the name of each stage, and what finds its jobs by the results of the stages before it."""
-        return [
-            ("search", self._search_jobs),
-            ("finalists", self._finalist_jobs),
-            ("judged", self._judged_jobs),
-            ("robustness", self._factor_jobs),
-        ]
+    def _stages(self) -> dict[str, Callable[[Cell], list[Job]]]:
+        """Return by name of the stage what finds the jobs of a rule in a world, by the results of earlier stages."""
+        return {
+            "search": lambda cell: [*self.points[cell].values()],
+            "finalists": self._finalist_jobs,
+            "judged": self._judged_jobs,
+            "robustness": self._factor_jobs,
+        }
+
+    def _stage_jobs(self, name: str) -> list[Job]:
+        """Return the jobs of a stage, which are remembered."""
+        found = [job for cell in self.points for job in self._stages[name](cell)]
+        self._jobs |= {job.settings.identity: job for job in found if job.settings is not None}
+        return found
 
     def _first_settings(self) -> list[Settings]:
         """Return the settings of one run of each rule and world."""
         return settings_of(next(iter(points.values())) for points in self.points.values())
 
-    def _search_jobs(self) -> list[Job]:
-        return self._remember_jobs(job for points in self.points.values() for job in points.values())
-
-    def _finalist_jobs(self) -> list[Job]:
+    def _finalist_jobs(self, cell: Cell) -> list[Job]:
         more = self.stages.search_seeds[1:]
-        found = ((cell, point) for cell in self.points for point in self._finalists(cell))
-        return self._remember_jobs(job for cell, point in found for job in self._cell_jobs(cell, point, more))
+        return [job for point in self._finalists(cell) for job in self._cell_jobs(cell, point, more)]
 
-    def _judged_jobs(self) -> list[Job]:
-        return self._remember_jobs(
-            job
-            for cell in self.points
-            if (point := self._best_point(cell)) is not None
-            for job in self._cell_jobs(cell, point, self.stages.judged_seeds)
-        )
+    def _judged_jobs(self, cell: Cell) -> list[Job]:
+        point = self._best_point(cell)
+        return [] if point is None else self._cell_jobs(cell, point, self.stages.judged_seeds)
 
-    def _factor_jobs(self) -> list[Job]:
-        return self._remember_jobs(
-            job
-            for cell in self.points
-            if (point := self._best_point(cell)) is not None
-            for job in self._cell_factor_jobs(cell, point)
-        )
-
-    def _cell_factor_jobs(self, cell: Cell, point: Point) -> list[Job]:
-        steps = (multiply_step(point, factor) for factor in self.stages.factors)
+    def _factor_jobs(self, cell: Cell) -> list[Job]:
+        point = self._best_point(cell)
+        steps = [] if point is None else [multiply_step(point, factor) for factor in self.stages.factors]
         return [job for step in steps for job in self._cell_jobs(cell, step, self.stages.factor_seeds)]
 
     def _finalists(self, cell: Cell) -> list[Point]:
@@ -334,11 +324,6 @@ class StagedSearch:
             self._planned[key] = jobs
             self._cells |= {job.settings.identity: cell for job in jobs if job.settings is not None}
         return self._planned[key]
-
-    def _remember_jobs(self, jobs: Iterable[Job]) -> list[Job]:
-        found = list(jobs)
-        self._jobs |= {job.settings.identity: job for job in found if job.settings is not None}
-        return found
 
     def _results(self, jobs: list[Job]) -> list[RunResult | None]:
         return pending.find_finished(jobs, pending.places_of(jobs), repeated=True)

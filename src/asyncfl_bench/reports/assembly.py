@@ -40,13 +40,7 @@ class NoRuns(BenchError):
 
 
 def build_page(
-    spec: PageSpec,
-    profile: str,
-    scale: str,
-    length: str,
-    runs: pd.DataFrame,
-    metric: str = "test/accuracy",
-    max_series: int = 12,
+    spec: PageSpec, profile: str, scale: str, length: str, runs: pd.DataFrame, metric: str = "test/accuracy"
 ) -> Page:
     """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
 
@@ -54,7 +48,7 @@ def build_page(
     """
     choices = (spec.sweep, profile, scale, length)
     grid = grid_of(*choices, page_overrides(runs, *choices))
-    page = measured_page(spec, grid, runs, metric, max_series)
+    page = measured_page(spec, grid, runs, metric)
     if page.is_judged:
         page.judged = verdicts.evaluate_claims(spec.sweep, page.measured, scale, spec.readings)
     elif verdicts.claims_of_sweep(spec.sweep):
@@ -63,9 +57,7 @@ def build_page(
     return finish_page(page, provenance.header(page), commands)
 
 
-def measured_page(
-    spec: PageSpec, grid: Grid, runs: pd.DataFrame, metric: str = "test/accuracy", max_series: int = 12
-) -> Page:
+def measured_page(spec: PageSpec, grid: Grid, runs: pd.DataFrame, metric: str = "test/accuracy") -> Page:
     """Return the page with its runs and their evaluations, without blocks and verdicts. Raises as ``build_page``."""
     profile, scale = grid.profile, grid.scale
     tuned = tuned_keys(spec, profile)
@@ -91,7 +83,7 @@ def measured_page(
         frame["profile"], frame["scale"], frame["length"] = profile, scale, grid.length
     points = load_points(placed.runs)
     check_metric(points, metric)
-    page = Page(spec, placed, points, profile, scale, grid.length, metric, max_series, is_borrowed=is_borrowed)
+    page = Page(spec, placed, points, profile, scale, grid.length, metric, is_borrowed=is_borrowed)
     page.notes += [_SMOKE] if scale == "smoke" else []
     diverged = placed.left_out.index[placed.left_out["reason"] == "diverged"]
     page.computed = runs.reindex(index=[*placed.runs.index, *diverged], columns=["experiment", "summary.wall_seconds"])
@@ -180,7 +172,6 @@ def own_page(
     where: Mapping[str, object] | None = None,
     axes: Sequence[str] = (),
     metric: str = "test/accuracy",
-    max_series: int = 12,
     command: str = "",
     decision: Decision | None = None,
     timeline: TimelineFigure | None = None,
@@ -217,7 +208,7 @@ def own_page(
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks, primary, tuple(others))
     tie = None if decision is None else decision.tie
-    page = Page(spec, placed, points, metric=metric, max_series=max_series, tie=tie)
+    page = Page(spec, placed, points, metric=metric, tie=tie)
     apart = _describe_apart(placed.apart, compare)
     has_direction = page.measured.metric_is_lower_better is not None
     decisions = _decision_parts(page, decision) if decision is not None and has_direction else []

@@ -41,7 +41,7 @@ def write_beside(specs: Sequence[PageSpec], runs: pd.DataFrame, out: Path, given
     for spec in specs:
         choices = [(spec.sweep, profile, scale, length) for profile in given.beside]
         grids = [grid_of(*chosen, page_overrides(runs, *chosen)) for chosen in choices]
-        pages = [measured_page(spec, grid, runs, given.metric, given.series) for grid in grids]
+        pages = [measured_page(spec, grid, runs, given.metric) for grid in grids]
         picture = picture_beside(pages, page_name("-".join(given.beside), scale, length))
         (out / spec.sweep).mkdir(parents=True, exist_ok=True)
         show(f"written: {write_picture(picture, out / spec.sweep, given.format)}: {picture.alt}")

@@ -43,7 +43,7 @@ def main(argv: list[str] | None = None) -> int:
         if given.logbook:
             _check_logbook(given)
         if given.beside:
-            taken = ("out", "metric", "format", "series", "watch", "config_dir", "runs", "archive", "scale", "length")
+            taken = ("out", "metric", "format", "watch", "config_dir", "runs", "archive", "scale", "length")
             refuse_others(given, "--beside", taken, "it writes one figure; leave out --beside for a page")
         if given.pack is not None:
             refuse_others(given, "--pack", (), "pack first, then write pages by another command")
@@ -150,7 +150,6 @@ def _write_free_page(given: argparse.Namespace) -> int:
         where,
         given.axis,
         given.metric,
-        given.series,
         given.command,
         decision_of(given.names, runs["experiment"].dropna()),
         _build_timeline(given),
@@ -229,7 +228,7 @@ def _write_pages(given: argparse.Namespace) -> int:
         name = page_name(profile, scale, length)
         say(f"[{number}/{len(asked)}] {spec.sweep}, {name}")
         try:
-            page = build_page(spec, profile, scale, length, runs, given.metric, given.series)
+            page = build_page(spec, profile, scale, length, runs, given.metric)
             if page.is_borrowed and not wanted.keys() >= {"profile", "scale"}:
                 lacking = f"{len(page.placed.missing)} of {page.placed.expected} runs missing"
                 say(f"left out: {lacking}, none made for this page; --profile {profile} --scale {scale} writes it")

@@ -48,9 +48,6 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--all-figures", action="store_true", help=f"draw all figures of a paper's page, not the first {FIGURES}"
     )
-    parser.add_argument(
-        "--series", type=_parse_count, default=12, metavar="N", help="most lines of a figure (default: 12)"
-    )
     parser.add_argument("--html", action="store_true", help="also HTML, to explore in a browser or to print")
     parser.add_argument(
         "--logbook", action="store_true", help="only the replication report of the paper NAME, from its pages"
@@ -86,13 +83,6 @@ def build_parser() -> argparse.ArgumentParser:
         help="what runs have spent (default: what most runs' budgets limit)",
     )
     return parser
-
-
-def _parse_count(text: str) -> int:
-    """Return the text as a number of at least 1."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: must be a whole number >= 1")
-    return int(text)
 
 
 def refuse_others(given: argparse.Namespace, option: str, taken: Sequence[str], instead: str) -> None:

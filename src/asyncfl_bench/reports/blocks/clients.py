@@ -6,7 +6,7 @@ Legend: n clients, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,8 +22,8 @@ from ...tracking.rundir import RECORD_NAME, TRACE_NAME
 from ...tracking.runs import load_clients
 from ..pages.page import Page
 from ..pages.spec import Measure
-from ..pages.write import Part, Picture, Table, draw_picture, format_number, mean_and_deviation
-from .comparisons import decision_columns, interval_texts, seeds_texts
+from ..pages.write import Part, Picture, Table, draw_picture, mean_and_deviation
+from .comparisons import decision_columns, decision_texts
 from .figures import COLOURS, Line, Panel, line_panels, new_figure
 
 if TYPE_CHECKING:
@@ -131,9 +131,18 @@ def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, s
     return Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
 
 
-def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> list[Picture]:
-    """Return a panel a cell: each run's labels from the most to the least kept, or by number; mean over seeds with
-    bars of one deviation."""
+def _client_panels(
+    page: Page,
+    clients: pd.DataFrame,
+    line_arrays: Callable[[pd.DataFrame], tuple[np.ndarray, np.ndarray]],
+    least: float = -math.inf,
+    **look: Any,
+) -> list[Panel]:
+    """Return a panel a cell with a line a series: means over seeds with bars of one deviation.
+
+    line_arrays  clients of a series in a cell -> places, and values by seed and place
+    least        lower end of bars
+    """
     panels = []
     for cell in page.cells.index:
         lines = []
@@ -141,14 +150,25 @@ def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> l
             of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
             if of.empty:
                 continue
-            share_rc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
-            share_rc = share_rc if by_number else -np.sort(-share_rc)
-            mean = share_rc.mean(axis=0)
-            std = share_rc.std(axis=0, ddof=1) if len(share_rc) > 1 else np.zeros_like(mean)
-            x = np.arange(0.0 if by_number else 1.0, len(mean) + (not by_number))
-            lines.append(Line(series, page.styles[series], x, mean, mean - std, mean + std, points=True))
+            x, y_sp = line_arrays(of)
+            mean = y_sp.mean(axis=0)
+            std = y_sp.std(axis=0, ddof=1) if len(y_sp) > 1 else np.zeros_like(mean)
+            low = np.maximum(mean - std, least)
+            lines.append(Line(series, page.styles[series], x, mean, low, mean + std, points=True, **look))
         panels.append(Panel(cell, lines, top=100.0))
+    return panels
+
+
+def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> list[Picture]:
+    """Return each run's labels from the most to the least kept, or by number, a panel a cell."""
+
+    def kept_by_place(of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        share_sc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
+        share_sc = share_sc if by_number else -np.sort(-share_sc)
+        return np.arange(share_sc.shape[1]) + (0.0 if by_number else 1.0), share_sc
+
     order = "label" if by_number else "labels of a run, the most kept first"
+    panels = _client_panels(page, clients, kept_by_place)
     figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
     return draw_picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
 
@@ -171,30 +191,18 @@ def _accuracy_table(page: Page) -> Table:
             {"cell": cell, "algorithm": series} | {name: mean_and_deviation(of[key]) for key, name in _SHOWN.items()}
         )
     data = pd.DataFrame(rows)
-    shown = pd.DataFrame(texts)
-    shown["fast - slow"] = data["difference"].map(lambda gap: format_number(gap, "+"))
-    shown["interval"] = interval_texts(data["low"], data["high"])
-    shown["seeds"], shown["verdict"] = seeds_texts(data), data["verdict"]
+    shown = pd.DataFrame(texts).assign(**decision_texts(data, "fast - slow"))
     return Table("clients", shown, page.with_keys(data), 2)
 
 
 def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
-    """Return a panel a cell: tenths of a run's clients by their uploads, mean over seeds with bars of one
-    deviation, which stay within 0 and 100.
-    """
-    panels = []
-    for cell in page.cells.index:
-        lines = []
-        for series in page.series_in_figures:
-            of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
-            tenths = [client_tenths(run) for _, run in of.groupby("seed")]
-            if not tenths:
-                continue
-            x, y = np.mean([tenth[0] for tenth in tenths], axis=0), np.array([tenth[1] for tenth in tenths])
-            mean, std = y.mean(axis=0), y.std(axis=0, ddof=1) if len(y) > 1 else np.zeros(y.shape[1])
-            low = np.maximum(mean - std, 0)
-            lines.append(Line(series, page.styles[series], x, mean, low, mean + std, points=True, linked=False))
-        panels.append(Panel(cell, lines, top=100.0))
+    """Return tenths of a run's clients by their uploads, a panel a cell."""
+
+    def accuracy_of_tenths(of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        places, accuracies = zip(*(client_tenths(run) for _, run in of.groupby("seed")), strict=True)
+        return np.mean(places, axis=0), np.array(accuracies)
+
+    panels = _client_panels(page, clients, accuracy_of_tenths, least=0.0, linked=False)
     label = "uploads of a client, over the mean of all"
     x_log = 2 if all((line.x > 0).all() for panel in panels for line in panel.lines) else False
     figure = line_panels(panels, label, "expected accuracy of the client [%]", x_log=x_log)

@@ -73,10 +73,7 @@ def ranking_parts(page: Page) -> list[Part]:
             "cell": best["cell"],
             "best method": best["best"],
             "deciding rival": best["next"],
-            "difference": [format_number(difference, "+", digits) for difference in best["difference"]],
-            "interval": interval_texts(best["low"], best["high"], digits),
-            "seeds": seeds_texts(best),
-            "verdict": [f"**{verdict}**" for verdict in best["verdict"]],
+            **decision_texts(best.assign(verdict="**" + best["verdict"] + "**"), "difference", digits),
             "reason": best["reason"],
         }
     )
@@ -182,10 +179,7 @@ class Cost:
         columns = {
             "cell": data["cell"],
             "algorithm": data["series"],
-            "lost": [format_number(value, "+", digits) for value in data["difference"]],
-            "interval": interval_texts(data["low"], data["high"], digits),
-            "seeds": seeds_texts(data),
-            "verdict": data["verdict"],
+            **decision_texts(data, "lost", digits),
             "published loss": data["published"].map(lambda value: format_number(value, "+")),
         }
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
@@ -249,9 +243,17 @@ def interval_texts(low: Iterable[float], high: Iterable[float], digits: int = 2)
     return ["-" if first == "-" else f"[{first}, {last}]" for first, last in ends]
 
 
-def seeds_texts(data: pd.DataFrame) -> list[str]:
-    """Return ``3``, or ``5, judged at 3`` where the look that decided used fewer seeds."""
-    return [*map(describe_seeds, data["seeds"].astype(int), data["total"].astype(int))]
+def decision_texts(data: pd.DataFrame, name: str, digits: int = 2) -> dict[str, list[str]]:
+    """Return columns for decided differences: ``name``, interval, seeds and verdict.
+
+    Seeds are ``3``, or ``5, judged at 3`` where the look that decided used fewer seeds.
+    """
+    return {
+        name: [format_number(value, "+", digits) for value in data["difference"]],
+        "interval": interval_texts(data["low"], data["high"], digits),
+        "seeds": [*map(describe_seeds, data["seeds"].astype(int), data["total"].astype(int))],
+        "verdict": [*data["verdict"]],
+    }
 
 
 def decision_columns(contrast: Contrast) -> dict[str, Any]:

@@ -26,12 +26,14 @@ from . import style
 from .spec import Measure, PageSpec, partial_image_sets, problems
 from .write import Part, Table, flatten_parts
 
+MOST_SERIES = 12  # lines of a figure
+
 
 @dataclass
 class Page:
     """What blocks read, and what they made of it.
 
-    metric    the one that curves and ``final`` show; max_series: lines of a figure
+    metric    the one that curves and ``final`` show
     choices   what was chosen of the tuned setting, see ``choose_tuned``
     computed  experiment and seconds of all runs that ended, those included that were not chosen
     tie       margin of a tie [points] that decide=true declared; None without it
@@ -45,7 +47,6 @@ class Page:
     scale: str = ""
     length: str = "standard"
     metric: str = "test/accuracy"
-    max_series: int = 12
     choices: pd.DataFrame = field(default_factory=pd.DataFrame)
     computed: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: list[str] = field(default_factory=list)  # sentences that a terminal shows too
@@ -96,10 +97,10 @@ class Page:
         """The series that figures show: all, or the best by their mean final value; the first ones if the metric has
         no direction."""
         lower = self.measured.metric_is_lower_better
-        if len(self.series) <= self.max_series or lower is None:
-            return self.series[: self.max_series]
+        if len(self.series) <= MOST_SERIES or lower is None:
+            return self.series[:MOST_SERIES]
         means = self.values(Measure("final")).groupby("series")["value"].mean()
-        best = means.sort_values(ascending=lower).index[: self.max_series]
+        best = means.sort_values(ascending=lower).index[:MOST_SERIES]
         return [one for one in self.series if one in best]
 
     def axis_label(self, axis: str) -> str:
