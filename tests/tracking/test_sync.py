@@ -207,7 +207,7 @@ def test_archived_runs_are_staged_whole_and_again_after_a_rerun(tmp_path, monkey
             self.gave_up = self.end is BenchError  # W&B does not answer
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("asyncfl_bench.tracking.trackers_wandb.WandbTracker", Staged)
+    monkeypatch.setattr(trackers_sync, "WandbTracker", Staged)
     monkeypatch.setattr(trackers_sync, "_has_whole_run", lambda folder: bool(list(folder.rglob("*.wandb"))))
     staged, archive, texts = tmp_path / "asyncfl_bench/wandb", tmp_path / "runs.parquet", []
     for accuracy, end in ((0.5, KeyboardInterrupt), (0.5, BenchError), (0.5, None), (0.5, None), (0.7, None)):

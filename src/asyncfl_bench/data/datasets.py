@@ -174,19 +174,14 @@ class TorchvisionImages(DataSet):
         paths = [data_dir / f"{one}.npz" for one in dict.fromkeys((name.replace("_", "-"), name))]
         if (path := next(filter(Path.exists, paths), None)) is not None:
             return path
-        remedies, folder, download = ways_out(name, paths), data_dir / known.folder, self.config.download
+        folder, download = data_dir / known.folder, self.config.download
+        looked = f"Looked for {' and '.join(map(str, paths))} (arrays x_train, y_train, x_test, y_test)"
+        remedies = f"{looked} and the original files in {folder}. `dataset={name} dataset.download=true` downloads it."
+        remedies = f"{remedies} {DATA_DIRECTORY}"
         if not (download or folder.exists()):
             raise MissingData(f"{known.label} is missing. {remedies}")
         given = (known.label, folder, data_dir, download, remedies)
         return build_cached(paths[0], lambda: sources.read_originals(*given), remedies)
-
-
-def ways_out(name: str, paths: list[Path]) -> str:
-    """Return where a file was looked for, and the remedies."""
-    looked = " and ".join(str(path) for path in paths)
-    needs = f"Looked for {looked} (arrays x_train, y_train, x_test, y_test)"
-    needs = f"{needs} and the original files in {paths[0].parent / KNOWN[name].folder}"
-    return f"{needs}. `dataset={name} dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
 
 @dataclass
