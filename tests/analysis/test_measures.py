@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
 
+from asyncfl_bench.analysis.comparison import values_at_equal_budget
 from asyncfl_bench.analysis.evaluations import (
     best_values,
     common_limit,
@@ -17,9 +18,9 @@ from asyncfl_bench.analysis.evaluations import (
     mean_curve,
     time_to_reach,
     unsteadiness,
-    values_at_equal_budget,
 )
 from asyncfl_bench.analysis.matching import MatchedRuns, choose_tuned, group_runs
+from asyncfl_bench.analysis.measures import RunMeasures
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 TIME = [0.0, 2.0, 4.0, 6.0, 8.0]
@@ -46,10 +47,14 @@ def placed_of(rows: list[tuple], **columns) -> MatchedRuns:
     return MatchedRuns(runs, pd.DataFrame(), pd.DataFrame(), len(rows))
 
 
+def at_equal_budget(placed: MatchedRuns, points: pd.DataFrame, axis: str, metric="test/accuracy") -> pd.DataFrame:
+    return values_at_equal_budget(RunMeasures(placed, points, metric), "accuracy", axis).set_index("run")
+
+
 def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4], c=[0.3, 0.6, 0.8])
     placed = placed_of([("a", "ACE", "x", 0), ("b", "FedBuff", "x", 0), ("c", "ACE", "y", 0)])
-    table = values_at_equal_budget(placed.runs, placed.cells, points, "uploads")
+    table = at_equal_budget(placed, points, "uploads")
     assert table["budget"].to_dict() == {"a": 100, "b": 100, "c": 200}
     assert table["value"].to_dict() == pytest.approx({"a": 50, "b": 40, "c": 80})
     assert table["evaluations"].tolist() == [1, 1, 2]
@@ -58,9 +63,7 @@ def test_at_equal_budget_every_run_counts_up_to_the_earliest_end_of_its_cell():
 def test_between_evaluations_a_run_is_a_straight_line():
     points = points_of(a=[0.1, 0.5, 0.9], b=[0.2, 0.4])
     points.loc[points["run"] == "b", "virtual_time"] = [0.0, 3.0]
-    table = values_at_equal_budget(
-        placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]).runs, [], points, "virtual_time"
-    )
+    table = at_equal_budget(placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)]), points, "virtual_time")
     assert table["value"].tolist() == pytest.approx([70, 40])  # 3 lies halfway between 2 and 4
 
 
@@ -68,7 +71,7 @@ def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():
     points = points_of(a=[0.1, 0.5, 0.6, 0.9])
     points["virtual_time"] = [0.0, 4.0, 4.0, 8.0]
     points = points.iloc[[3, 0, 1, 2]]  # the order of the rows does not matter, that of iterations in a tick does
-    table = values_at_equal_budget(placed_of([("a", "ACE", "x", 0)]).runs, [], points, "virtual_time")
+    table = at_equal_budget(placed_of([("a", "ACE", "x", 0)]), points, "virtual_time")
     assert table["value"].tolist() == [90]
     assert mean_curve(points, "virtual_time")["mean"].tolist() == [10, 60, 90]
 
@@ -76,9 +79,9 @@ def test_of_several_iterations_in_one_tick_the_last_is_the_state_of_that_time():
 def test_a_run_without_the_metric_has_no_row_and_losses_are_no_percentages():
     points = points_of(a=[0.1, 0.5], b=[0.2, 0.4]).assign(**{"test/loss": [2.0, 1.0, None, None]})
     placed = placed_of([("a", "ACE", "x", 0), ("b", "ACE", "x", 1)])
-    table = values_at_equal_budget(placed.runs, placed.cells, points, "iteration", "test/loss")
+    table = at_equal_budget(placed, points, "iteration", "test/loss")
     assert table["value"].to_dict() == {"a": 1.0}
-    assert values_at_equal_budget(placed.runs, placed.cells, points, "iteration", "no/such").empty
+    assert at_equal_budget(placed, points, "iteration", "no/such").empty
 
 
 def test_the_mean_curve_of_three_seeds_with_one_standard_deviation():
@@ -250,7 +253,7 @@ def test_from_run_directories_to_a_number_at_equal_budget(tmp_path):
         write_run(tmp_path, "asgd", seed, points=[(0, 0, 0.0, 0.1), (10, 10, 40.0, 0.3), (20, 20, 80.0, 0.4)])
     placed = group_runs(load_runs(tmp_path))
     points = load_points(placed.runs)
-    means = values_at_equal_budget(placed.runs, placed.cells, points, "virtual_time").groupby("series")["value"].mean()
+    means = at_equal_budget(placed, points, "virtual_time").groupby("series")["value"].mean()
     assert means.to_dict() == pytest.approx({"ACE": 62.5, "vanilla ASGD": 15})
-    means = values_at_equal_budget(placed.runs, placed.cells, points, "uploads").groupby("series")["value"].mean()
+    means = at_equal_budget(placed, points, "uploads").groupby("series")["value"].mean()
     assert means.to_dict() == pytest.approx({"ACE": 10 + 0.2 * 52.5, "vanilla ASGD": 40})

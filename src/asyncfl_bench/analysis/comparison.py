@@ -230,6 +230,27 @@ def _time_budgets(runs: pd.DataFrame, ends: pd.Series) -> pd.Series:
     return missed.fillna(ends.groupby(keys).transform("max"))
 
 
+def values_at_equal_budget(measured: RunMeasures, measure: str, axis: str) -> pd.DataFrame:
+    """Return what every run had at the largest budget that all runs of its cell spent: a row a run.
+
+    measure  ``accuracy`` or ``late``
+    Columns run, series, cell, the keys of the cell, seed, budget, value, evaluations and is_last (True where a run of
+    the cell has too few evaluations for ``late``). The value is on a straight line between evaluations. evaluations
+    counts those within the budget after 0: with fewer than two the value is mostly interpolation.
+    """
+    runs, curves = measured.placed.runs, measured.curves(axis)
+    table = runs.loc[runs.index.isin([*curves]), ["series", "cell", *measured.placed.cells, "seed"]]
+    table = table.rename_axis("run").reset_index()
+    ends = table["run"].map(measured.ends(pd.Index(table["run"]), axis))
+    table["budget"] = ends.groupby(table["cell"]).transform("min")
+    found = table.assign(row=table["cell"])
+    add_values_at_budget(measured, found, measure, axis)
+    table["value"], table["is_last"] = found["value"], found["uses_last"].eq(True)
+    places = [curves[run][0] for run in table["run"]]
+    within = [((x_p > 0) & (x_p <= budget)).sum() for x_p, budget in zip(places, table["budget"], strict=True)]
+    return table.assign(evaluations=within)
+
+
 def add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
     """Fill the columns value, last and uses_last of ``runs`` by their columns run, row, seed and budget.
 

@@ -159,7 +159,7 @@ def judge_pairs(measured: RunMeasures | None, planned: MatchedRuns, decision: De
     return found
 
 
-def pair_table(contrasts: Sequence[Contrast]) -> pd.DataFrame:
+def decision_table(contrasts: Sequence[Contrast]) -> pd.DataFrame:
     """Return the table of pairs: pair, cell, difference, interval, verdict, look that gave it, and all seeds."""
     looks = {seeds: number for number, seeds in enumerate(LEVELS, start=1)}
     rows = []

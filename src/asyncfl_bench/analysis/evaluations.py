@@ -7,7 +7,6 @@ is measured of each run comes back in their order of runs, with its index ``run`
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -34,31 +33,6 @@ def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFra
     place = pd.factorize(found["run"])[0]
     found = found.iloc[np.lexsort((found["x"].to_numpy(), place))]  # stable: of equal x the later point stays later
     return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
-
-
-def values_at_equal_budget(
-    runs: pd.DataFrame, cells: Sequence[str], points: pd.DataFrame, axis: str, metric: str = ACCURACY
-) -> pd.DataFrame:
-    """Return what every run had at the largest budget that all runs of its cell spent: a row a run, indexed by
-    ``run``.
-
-    runs, cells  of ``MatchedRuns``;  axis: iteration, uploads, virtual_time or bytes
-    Columns series, cell, the keys of the cell, seed, budget, value and evaluations. The value is on a straight line
-    between evaluations, NaN before the first. evaluations counts those within the budget after 0: with fewer than two
-    the value is mostly interpolation.
-    """
-    curves = curve(points, axis, metric)
-    ends = curves.groupby("run", sort=False)["x"].max()
-    table = runs[["series", "cell", *cells, "seed"]].copy()
-    table = table[table.index.isin(ends.index)]
-    table["budget"] = ends.reindex(table.index).groupby(table["cell"]).transform("min")
-    by_run = {run: (of["x"].to_numpy(), of["y"].to_numpy()) for run, of in curves.groupby("run", sort=False)}
-    values, counts = [], []
-    for run, budget in zip(table.index, table["budget"], strict=True):
-        x_p, y_p = by_run[run]
-        values.append(value_at(x_p, y_p, budget))
-        counts.append(int(((x_p > 0) & (x_p <= budget)).sum()))
-    return table.assign(value=values, evaluations=counts)
 
 
 def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:

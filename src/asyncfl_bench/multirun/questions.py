@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from ..analysis.claims import seen_seeds
-from ..analysis.decisions import FIRST_LOOK, Decision, Subject, cell_keys, judge_pairs, pair_table, pairs_of
+from ..analysis.decisions import FIRST_LOOK, Decision, Subject, cell_keys, decision_table, judge_pairs, pairs_of
 from ..analysis.evaluations import limiting_axis, shared_axis
 from ..analysis.matching import MatchedRuns, match_runs
 from ..analysis.measures import POINTS_OF_A_TIE, RunMeasures
@@ -177,7 +177,7 @@ class PairsQuestion:
 
     def describe(self, subjects: Sequence[Subject]) -> str:
         """Return the table of the pairs as text."""
-        return str(pair_table([one.contrasts[0] for one in subjects]).to_string(index=False))
+        return str(decision_table([one.contrasts[0] for one in subjects]).to_string(index=False))
 
 
 class ClaimsQuestion:

@@ -9,7 +9,7 @@ import pandas as pd
 from ..analysis import names, verdicts
 from ..analysis.caveats import describe_default_steps
 from ..analysis.comparison import compare_pairs
-from ..analysis.decisions import PAIR_MEASURE, Decision, pair_table, pairs_of
+from ..analysis.decisions import PAIR_MEASURE, Decision, decision_table, pairs_of
 from ..analysis.evaluations import limiting_axis
 from ..analysis.matching import choose_tuned, group_runs, match_runs, split_codes
 from ..analysis.selection import Grid, are_made_for, grid_of, page_overrides, runs_for_page
@@ -226,7 +226,7 @@ def _decision_parts(page: Page, of: Decision) -> list[Part]:
     except ConfigError:  # the page leaves methods out
         return []
     rows = compare_pairs(page.measured, PAIR_MEASURE, of.axis, LEVELS, pairs, of.tie)
-    table = pair_table(list(rows["contrast"]))
+    table = decision_table(list(rows["contrast"]))
     unit = page.measured.unit(PAIR_MEASURE)
     tie = f", in points; a tie is a difference within ± {of.tie:g}" if unit == "points" else ""
     note = (

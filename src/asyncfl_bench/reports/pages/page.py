@@ -12,7 +12,7 @@ import pandas as pd
 
 from ...analysis import claims, evaluations, names, verdicts
 from ...analysis.claims import PageVerdicts
-from ...analysis.comparison import add_values_at_budget, compare_pairs
+from ...analysis.comparison import compare_pairs, values_at_equal_budget
 from ...analysis.contrasts import Contrast, pair_table
 from ...analysis.matching import MatchedRuns
 from ...analysis.measures import AT_BUDGET, MEASURES, RunMeasures
@@ -241,15 +241,7 @@ def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
     """Return a row a run with its value of the measure, see ``Page.values``."""
     kind, axis = measure.kind, measure.budget_axis
     if kind in AT_BUDGET:
-        table = evaluations.values_at_equal_budget(
-            page.placed.runs, page.placed.cells, page.points, axis, page.metric
-        ).assign(is_last=False)
-        table = table.rename_axis("run").reset_index()
-        if kind == "late":
-            found = table.assign(row=table["cell"])
-            add_values_at_budget(page.measured, found, kind, axis)
-            table["value"], table["is_last"] = found["value"], found["uses_last"].eq(True)
-        return table
+        return values_at_equal_budget(page.measured, kind, axis)
     table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
     known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
     table["value"] = page.measured.values(kind, axis) if known else math.nan
