@@ -52,7 +52,7 @@ class ClaimQuery:
 
     @property
     def unit(self) -> str:
-        """Of the differences; times have that of their axis."""
+        """Unit of the differences; times have that of their axis."""
         if self.decide.get("relative"):
             return LOG_RATIO
         if not self.measure.startswith("time"):

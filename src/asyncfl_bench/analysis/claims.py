@@ -1,4 +1,4 @@
-"""What a paper claims, as data (``papers/PAPER/claims.yaml``), and what runs say about it.
+"""The claims of a paper as data (``papers/PAPER/claims.yaml``), and their verdicts as files of pages.
 
 A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
 number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
@@ -76,7 +76,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the runs of one page say about a claim. Numbers are those of the contrast that decides: the least certain
+    """The verdict of one page's runs on a claim. Numbers are those of the contrast that decides: the least certain
     one where it holds or is inconclusive, the most certain contrary one where it fails or ties."""
 
     claim: str
@@ -151,7 +151,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class PageVerdicts:
-    """What one page says: the content of its ``claims.json``."""
+    """The verdicts of one page: the content of its ``claims.json``."""
 
     sweep: str
     profile: str

@@ -96,7 +96,7 @@ class Contrast:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What a table says of it; seeds: of the look that decided; last: the difference by the last value."""
+        """The numbers for a table; seeds: of the look that decided; last: the difference by the last value."""
         found = self.interval
         last = self.last_by_seed[self.last_by_seed.index.isin(self.by_seed.dropna().index)]
         return {
@@ -121,7 +121,7 @@ class Contrast:
 
     @property
     def distance(self) -> float:
-        """How far the interval's worse end is within the claim; the least certain contrast has the least."""
+        """Distance of the interval's worse end from the claim's limit; the least certain contrast has the least."""
         found = self.interval
         ends = [end for end in (found.low, found.high, found.mean) if not math.isnan(end)]
         if not ends:
@@ -137,7 +137,7 @@ class Contrast:
 
     @property
     def reason(self) -> str:
-        """Why the comparison is open."""
+        """The reason why the comparison is open."""
         if self.no_answer:
             return self.no_answer
         if not len(self.by_seed.dropna()):

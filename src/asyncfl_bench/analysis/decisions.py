@@ -1,4 +1,4 @@
-"""What a multirun is to decide: the claims of a paper's page, or pairs of methods in cells of a grid.
+"""The subjects that a multirun decides: claims of a paper's page, or pairs of methods in cells of a grid.
 
 A multirun under ``decide=true`` chooses its seeds by looks (docs/reference/statistics.md, rules 2 and 3). A file
 ``decide-….json`` in its folder says so, and a report on these runs judges them by looks too.
@@ -72,7 +72,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a multirun of a user's own grid decides, as its folder has it for reports.
+    """The pairs that a multirun of a user's own grid decides, as its folder has it for reports.
 
     compare      a name of ``algorithm`` or a series; empty: all pairs
     tie          margin of a tie [points]; cells: keys of the cells; experiments: those of its runs

@@ -21,7 +21,7 @@ _ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy
 
 
 def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFrame:
-    """Columns run, x, y: the evaluations that have both, by x; of several at one x (iterations of one tick) the last.
+    """Return columns run, x, y of the evaluations that have both, by x; of several at one x the last.
 
     y is in percent for accuracies.
     """
@@ -129,7 +129,7 @@ def unsteadiness(points: pd.DataFrame) -> pd.Series:
 
 
 def common_limit(runs: pd.DataFrame, points: pd.DataFrame, most: float) -> pd.Series:
-    """Up to where runs are compared: ``most``, or the earliest end among the runs of one value of ``paper``.
+    """Return the limit of compared runs: ``most``, or the earliest end among the runs of one value of ``paper``.
 
     Only runs that ended by their time limit count. A run without clients left ends early, and a limit of iterations or
     uploads would cut all runs where the fastest ends.

@@ -89,7 +89,7 @@ class MatchedRuns:
 
     @property
     def cell_names(self) -> list[str]:
-        """By the values of their keys."""
+        """The cells, by the values of their keys."""
         return cells_in_order(self.runs, self.cells)
 
 

@@ -333,7 +333,7 @@ def kept_shares(run: pd.DataFrame) -> dict[str, float]:
 
 
 def kept_by_label(run: pd.DataFrame) -> pd.Series:
-    """By label: samples in a run's kept uploads over samples in all of its uploads [%]."""
+    """Return by label the samples in a run's kept uploads over those in all of its uploads [%]."""
     held = run.filter(regex="^label_").dropna(axis=1)
     share = 100 * held.mul(run["kept"], axis=0).sum() / held.mul(run["uploads"], axis=0).sum()
     return share.rename(lambda name: int(str(name).rpartition("_")[2]))

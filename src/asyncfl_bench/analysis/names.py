@@ -1,4 +1,4 @@
-"""How settings, their values, series, axes and metrics are called on every page, and in which order they come."""
+"""Labels of settings, values, series, axes and metrics on every page, and their order."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
 
 
 def key_label(key: str, values: Iterable[object] = ()) -> str:
-    """What an axis over ``values`` of ``key`` is called."""
+    """Return the label of an axis over ``values`` of ``key``."""
     if key == "delay" and (texts := [str(value) for value in values]) and all(t.startswith(_BETA) for t in texts):
         return "β"
     return "protocol" if key == "paper" else setting_label(key, "")[:-3]
@@ -165,7 +165,7 @@ def metric_label(metric: str) -> str:
 
 
 def is_percent(metric: str) -> bool:
-    """Whether the metric is a share that pages show in percent."""
+    """Return True if the metric is a share that pages show in percent."""
     return metric.endswith("accuracy")
 
 
@@ -217,7 +217,7 @@ def value_texts(values: pd.Series) -> list[str]:
 
 
 def is_setting(key: str) -> bool:
-    """Whether a column of ``load_runs`` is a setting that decides a run's numbers, its seed apart."""
+    """Return True if a column of ``load_runs`` is a setting that decides a run's numbers, except its seed."""
     if key in NOT_IDENTITY:
         return False
     first = key.partition(".")[0]

@@ -30,7 +30,7 @@ PRECISION = "precision"
 
 @dataclass(frozen=True)
 class Grid:
-    """What a sweep asks for.
+    """The runs that a sweep asks for.
 
     jobs     a row a run: identity, experiment, seed, overrides (text), error (why it cannot be composed, else None),
              and a column of text for every key that the sweep gives several values
@@ -139,7 +139,7 @@ def leave_out_broken_searches(runs: pd.DataFrame, labels: pd.DataFrame, reasons:
 
 
 def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
-    """Of runs with one identity one counts: one that ended well, rather in a directory than in an archive.
+    """Leave out all but one of the runs with one identity: one that ended well counts, rather in a directory.
 
     That an archive holds what a directory holds too is as it should be; other twins are named.
     """

@@ -115,7 +115,7 @@ def adjust_holm(p_values: Floats) -> np.ndarray:
 
 
 def prediction_interval(values: Floats, extra_error: float = 0.0) -> tuple[float, float]:
-    """Where one more run is found with 95 %: mean ± t s sqrt(1 + 1/n); NaN for fewer than three values.
+    """Return the interval of one more run with 95 %: mean ± t s sqrt(1 + 1/n); NaN for fewer than three values.
 
     A number printed beside measured ones is called different only beyond it: it is one more draw, not our mean.
 
@@ -164,7 +164,7 @@ def stratified_bootstrap(values_cs: Floats | pd.DataFrame) -> tuple[float, float
 
 
 def probability_of_improvement(a_cs: Floats | pd.DataFrame, b_cs: Floats | pd.DataFrame) -> tuple[float, float, float]:
-    """How often a run of A is above a run of B of the same cell, ties half, mean over cells; with its 95 % interval.
+    """Return how often a run of A is above a run of B of the same cell, ties half, mean over cells; and its interval.
 
     a_cs, b_cs   a row a cell, a column a seed: B is the reference. Every seed of A meets every seed of B.
     """
@@ -174,7 +174,7 @@ def probability_of_improvement(a_cs: Floats | pd.DataFrame, b_cs: Floats | pd.Da
     wins_cab = np.where(known_cab, np.where(one == other, 0.5, one > other), 0.0)
 
     def shares(times_na: np.ndarray, times_nb: np.ndarray) -> np.ndarray:
-        """Of samples in which every seed is that many times; one number each."""
+        """Return the share of each sample, which has every seed that many times."""
         wins, known = (times_na[:, None, None] @ of @ times_nb[:, None, :, None] for of in (wins_cab, known_cab))
         with np.errstate(invalid="ignore"):  # a cell that lacks either has no share, and then there is no mean
             return (wins / known)[:, :, 0, 0].mean(axis=1)

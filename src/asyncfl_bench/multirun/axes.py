@@ -82,7 +82,7 @@ def jobs_of(union: list[OverrideGrid]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Search:
-    """How many points are drawn, which of them are this command's, and from which sequence."""
+    """The number of drawn points, this command's share of them, and the seed of their sequence."""
 
     trials: int | None = None
     shard: str = "1/1"

@@ -154,7 +154,7 @@ class Looks(AskedRuns):
 
     @cached_property
     def decision(self) -> Decision:
-        """What the folder of the runs says for reports and for a repeated command."""
+        """The decision that the folder of the runs keeps for reports and for a repeated command."""
         decision = self.question.decision
         path = decision.path(self.own_folder)
         before = read_decision(path).seconds_before if path.exists() else self._computed_seconds(decision.experiments)

@@ -14,8 +14,8 @@ KEYS = ("decide", "decide.hours", "decide.claims", "decide.compare", "decide.tie
 
 @dataclass(frozen=True)
 class Request:
-    """What ``decide=…`` asks: claims of a page (empty: all), or a method that is compared with the others (empty: all
-    pairs); the margin of a tie [points]; hours of computing of all new runs."""
+    """The request of ``decide=…``: claims of a page (empty: all), or a method that is compared with the others (empty:
+    all pairs); the margin of a tie [points]; hours of computing of all new runs."""
 
     claims: tuple[str, ...] = ()
     compare: str = ""

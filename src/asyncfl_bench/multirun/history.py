@@ -102,7 +102,7 @@ class FinishedRun:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a run will take.
+    """The estimate of a run.
 
     seconds  of work and evaluation, of which evaluation takes ``evaluation``
     used     counts at its end, by name;  points  evaluations

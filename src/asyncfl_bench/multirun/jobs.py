@@ -1,4 +1,4 @@
-"""What a multirun consists of: every job with its checked settings, planned before the first one begins."""
+"""The jobs of a multirun with their checked settings, planned before the first one begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launcher presets in ``conf/hydra/launcher`` need, how many runs they have at once, and how these stop."""
+"""Checks of the launcher presets in ``conf/hydra/launcher``, their number of parallel runs, and how these stop."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], repeated: boo
 
 
 def places_of(jobs: list[Job]) -> dict[str, Path]:
-    """Where finished runs may be besides a job's own directory, by identity: an archive below ``archive_dir``, or
+    """Return places of finished runs besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
@@ -245,7 +245,7 @@ def _wait_for_free_runs(jobs: list[Job]) -> list[Job]:
 
 
 def results() -> list[RunResult]:
-    """What every job of the sweep that ran last has left, in their order."""
+    """Return the result of every job of the sweep that ran last, in their order."""
     places = places_of(state.planned)
     return [_result(job, places) for job in state.planned]
 

@@ -1,4 +1,4 @@
-"""What a multirun would run, and the time and disk that this takes: ``afl-run … --plan``."""
+"""The plan of a multirun (``afl-run … --plan``): its pending runs, and the time and disk that they take."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Past = Mapping[tuple, Sequence[FinishedRun]]  # by algorithm and data set
 
 @dataclass
 class RunCost:
-    """What pending runs take. Numbers, and lines for a person.
+    """Time and disk of pending runs, as numbers and as lines for a person.
 
     seconds            of the runs whose time is known, as many at once as there are workers; None: of none
     seconds_known_for  number of these runs;  disk_known_for  of those whose size is known

@@ -1,4 +1,4 @@
-"""What a multirun prints of its runs: a line for each as soon as it ends, and the best trials of a search."""
+"""The lines that a multirun prints: one for each run when it ends, and the best trials of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the looks of a multirun decide, pairs of methods or claims of a page, and the runs that they ask for."""
+"""The questions that looks of a multirun decide, about pairs of methods or claims of a page, and their runs."""
 
 from __future__ import annotations
 

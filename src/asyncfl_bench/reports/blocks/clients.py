@@ -83,7 +83,7 @@ class ClientAccuracy:
 
 
 class Stragglers:
-    """What the slowest clients get, and the class that mostly they hold; nothing where no run was measured so."""
+    """The block of the slowest clients and the class of which they hold most; nothing without measured clients."""
 
     def __call__(self, page: Page) -> list[Part]:
         clients = load_clients(page.runs)
@@ -230,8 +230,8 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
 
 
 def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure | None:
-    """Up to three maps in a row, each a title and the share of each label (rows) among the samples of each client
-    (columns) in percent, without numbers in them. Clients are in the order of their most frequent label. None without
+    """Return up to three maps in a row: a title and the share of each label (rows) among the samples of each client
+    (columns) in percent. Clients are in the order of their most frequent label. None without
     a map that has clients and labels."""
     maps = [(title, share_cn) for title, share_cn in maps if share_cn.size]
     if not maps:

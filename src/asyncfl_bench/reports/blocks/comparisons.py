@@ -1,4 +1,4 @@
-"""What a page says first: verdicts of claims, methods against the best one, best methods. And blocks that compare."""
+"""Verdicts of claims, methods against the best one, published numbers, and blocks that compare series."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class Overall:
 
 @dataclass(frozen=True)
 class Cost:
-    """What going from the first to the last value of a key of the cells costs each series, seed by seed."""
+    """The loss of each series from the first to the last value of a key of the cells, seed by seed."""
 
     key: str
     measure: Measure = FINAL
@@ -231,7 +231,7 @@ def is_beyond(page: Page, measure: Measure, cell: str, own: pd.Series, value: fl
 
 
 def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """What the values of the other keys are called, and the cells that have them."""
+    """Yield the label of the values of the other keys, and the cells that have them."""
     rest = [one for one in page.keys if one != key]
     for _, cells in page.cells.groupby(rest, sort=False) if rest else [((), page.cells)]:
         yield names.cell_label(rest, list(page.cell_texts.loc[cells.index[0], rest])), cells

@@ -245,7 +245,7 @@ def _set_y_limits(lines: list[Line], drawn: tuple[float, float], top: float | No
 
 
 def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
-    """Below the panels, where it covers no line."""
+    """Add the legend below the panels, where it covers no line."""
     from matplotlib.lines import Line2D
 
     handles = [Line2D([], [], **({"markersize": 5} | _line_look(line))) for line in lines]
@@ -349,7 +349,7 @@ def heat_maps(
     top: float | None = None,
     decimals: int = 1,
 ) -> Figure | None:
-    """Up to three maps in a row on one colour scale; the numbers are written into their cells. Empty maps are left
+    """Return up to three maps in a row on one colour scale; numbers are written into their cells. Empty maps are left
     out; None if no map is left. bar: what the colour means; top: of the scale; decimals: of the numbers."""
     maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
     if not maps:

@@ -129,7 +129,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
 
 @dataclass(frozen=True)
 class Values:
-    """Rows: cells and series; columns: measures. A second table, for its CSV file only, has a row a run."""
+    """A row for each cell and series, a column a measure. A second table, only a CSV file, has a row a run."""
 
     shown: tuple[Measure, ...]
 

@@ -31,7 +31,7 @@ MOST_SERIES = 12  # lines of a figure
 
 @dataclass
 class Page:
-    """What blocks read, and what they made of it.
+    """A page: the runs and numbers that blocks read, and the parts that they return.
 
     metric    the one that curves and ``final`` show
     choices   what was chosen of the tuned setting, see ``choose_tuned``
@@ -124,7 +124,7 @@ class Page:
 
     @functools.cached_property
     def units(self) -> list[object]:
-        """Of virtual time, one a run: the clock's ticks, or what the delay's numbers are."""
+        """Units of virtual time, one a run: ticks of the clock, or the unit of the delays."""
         units = self.runs.get("delay.unit", pd.Series(None, index=self.runs.index, dtype=object))
         return [*units.mask(self.runs["clock"] == "ticks", "ticks")] if "clock" in self.runs else [*units]
 
@@ -144,7 +144,7 @@ class Page:
         return float(self.measured.limits[self.runs["cell"] == cell].min())
 
     def values(self, measure: Measure) -> pd.DataFrame:
-        """A row a run: run, series, cell, its keys, seed, value; at a budget also budget, evaluations and is_last.
+        """Return a row a run: run, series, cell, its keys, seed, value; at a budget budget, evaluations and is_last.
 
         is_last  of `late`: the cell's last values, as a run has too few evaluations
         """
@@ -154,7 +154,7 @@ class Page:
 
     @property
     def levels(self) -> Mapping[int, float] | None:
-        """Of the looks, where a paper has claims or decide=true chose the seeds; elsewhere all seeds are one look."""
+        """Levels of the looks, if a paper has claims or decide=true chose the seeds; else None for a single look."""
         return LEVELS if self.spec.paper in claims.papers_with_claims() or self.tie is not None else None
 
     @property
@@ -192,7 +192,7 @@ class Page:
         return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys, self.series)
 
     def is_papers_experiment(self, cell: str) -> bool:
-        """Whether the cell's runs are the paper's own experiment: data, model, scale and settings."""
+        """Return True if the cell's runs are the paper's own experiment: data, model, scale and settings."""
         runs = self.runs[self.runs["cell"] == cell]
         sources = set(runs.get("summary.data_source", ()))
         as_printed = (self.profile, self.scale) == ("published", "full")
@@ -220,7 +220,7 @@ class Page:
 
     @property
     def command(self) -> str:
-        """What writes the page."""
+        """The command that writes the page."""
         metric = "" if self.is_judged else f" --metric {self.metric}"
         return report_command(self.spec.sweep, self.profile, self.scale, self.length) + metric
 

@@ -1,4 +1,4 @@
-"""What every page says of its runs: what they are, which steps were chosen, which are missing, where they come from."""
+"""Parts of every page about its runs: their kind, chosen step sizes, missing runs and origin."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def describe_codes(runs: pd.DataFrame) -> str:
 
 
 def coverage(page: Page) -> list[Part]:
-    """How many runs there are, and by name every one that is not or does not count."""
+    """Return the number of runs, and the names of those that are missing or do not count."""
     placed, left = page.placed, page.placed.left_out
     beyond = int((~placed.runs["listed"].astype(bool)).sum())
     expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
@@ -132,7 +132,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether there is a file that is not a page."""
+    """Return True if there is a file that is not a page."""
     return path.exists() and ORIGIN not in read_text(path, errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""What a page is to show: a table or figure of a paper as data (see ``papers/``), and the data and models of runs."""
+"""The specification of a page, which is a table or figure of a paper, and the data and models of runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How things are called and drawn everywhere: an algorithm keeps one name, one colour, one marker and one dash."""
+"""Colour, marker and dash of each series, the same on all pages."""
 
 from __future__ import annotations
 
