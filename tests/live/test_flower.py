@@ -197,7 +197,7 @@ def test_cancelled_work_is_not_waited_for(serve):
     server = serve(grid, n=1)
     first = server.send(0)
     server.inbox.start()
-    while server.transport.clients[0].in_hand is None:
+    while server.transport.clients[0].current is None:
         time.sleep(0.002)
     server.inbox.forget(first)
     server.send(0)

@@ -160,7 +160,7 @@ def test_a_run_that_is_refused_ends_the_app_with_its_message_and_no_stack(monkey
         raise RunInUse("runs/a: another process is working on this run")
 
     monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
-    monkeypatch.setattr(server_app, "connected", [])
+    monkeypatch.setattr(server_app, "grids", [])
     monkeypatch.chdir(tmp_path)
     config = {"words": "live=flower", "folders": "", "directory": str(tmp_path)}
     with pytest.raises(BenchError) as caught:

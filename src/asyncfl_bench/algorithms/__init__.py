@@ -1,4 +1,4 @@
-"""Server rules, a module each; what several of them share is beside them."""
+"""Server rules, a module each, and the code that they share."""
 
 # rules of this package, by the names of their yamls, as pages list them; all others follow by name
 SHOWN_ORDER = (

@@ -18,8 +18,8 @@ from .needs import Needs
 class AceConfig(StepConfig, CachingConfig, TickConfig):
     """
     rule   direct: the server has the cache | incremental: the clients have it, same trajectory
-    cache  with incremental the place of the clients' memories, which stay in full precision: server and client would
-           never agree again on what a rounded memory lost
+    cache  with incremental the place of the clients' memories, which are in full precision: with rounding, server and
+           clients would differ for ever
     """
 
     rule: Annotated[str, one_of("direct", "incremental")] = "direct"
@@ -31,7 +31,7 @@ class AceConfig(StepConfig, CachingConfig, TickConfig):
 
     def adapt(self, needs: Needs) -> Needs:
         needs, keeps = super().adapt(needs), "previous" if self.rule == "incremental" else None
-        # else uploads are changes of gradients
+        # with the other rule uploads are changes of gradients
         return replace(needs, keeps=keeps, linear_if=(*needs.linear_if, ("rule", self.rule, "direct")))
 
 
@@ -44,7 +44,7 @@ class Ace(ServerRule):
              step_on=tick: every arrival of a tick enters the cache, then one step is taken
     Upload   gradient, shape (d,); incremental: change of the gradient
              cache.precision: U_j <- Q(g_j), rounded as algorithms/common/caches.py says (F.3.3), the first round's too
-    State    cache (direct only), running sum, number of clients not heard yet
+    State    cache (direct only), running sum, number of clients without an upload
     Memory   rule=direct: cache and 5 d; rule=incremental: 5 d
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
     Differs  the mean is a running sum in double precision instead of a sum over n cached vectors, and

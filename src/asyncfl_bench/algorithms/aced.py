@@ -1,4 +1,4 @@
-"""ACED: ACE restricted to clients heard from recently."""
+"""ACED: ACE restricted to clients with a recent upload."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .needs import Needs
 @dataclass
 class AcedConfig(StepConfig, CachingConfig, TickConfig):
     """
-    tau_algo  iterations that a client counts as active: t - tstart <= tau_algo; the paper: 10 in figure 3, 50 in tables
-    tstart    dispatch: reset when the client is sent a new model, as printed | gradient: age of the cached gradient
+    tau_algo  a client is active while t - tstart <= tau_algo; the paper: 10 in figure 3, 50 in tables
+    tstart    dispatch: reset at each dispatch to the client, as printed | gradient: version of the cached gradient
     """
 
     tau_algo: Annotated[int, at_least(0)] = 10
@@ -33,13 +33,13 @@ class Aced(ServerRule):
                A(t) = {i : t - tstart_i <= tau_algo}                                                 (line 6)
                w <- w - eta * (1/|A(t)|) * sum over A(t) of U_i, or w stays if A(t) is empty         (lines 7-9)
                tstart_j <- t + 1                                                                     (line 10)
-    tstart   `dispatch` (as printed): reset to t + 1 after the step, when j is sent the new model; A(t) has the old
-             one of j. A stale gradient counts as fresh right after it arrived, and at most tau_algo + 1 clients are
-             active with one arrival per iteration.
-             `gradient` (section 3, notation and proof): the t at which the client obtained the model of its currently
-             cached gradient. It is set with the cache, in line 5, and line 10 does not reset it. A(t) holds only
-             gradients at most tau_algo old, that of j included, and may be empty: t then advances, the model does not
-             move, and that is not a server iteration.
+    tstart   `dispatch` (as printed): reset to t + 1 after the step, when j receives the new model; A(t) uses j's old
+             value. A stale gradient counts as fresh after its arrival, and with one arrival per iteration at most
+             tau_algo + 1 clients are active.
+             `gradient` (section 3, notation and proof): the t at which the client received the model of its cached
+             gradient. It is set with the cache, in line 5, and line 10 does not reset it. A(t) has only gradients at
+             most tau_algo old, including that of j, and may be empty. Then t advances, the model stays, and there is no
+             server iteration.
     Upload   gradient, shape (d,)
     State    cache, running sum over the active set, tstart_n, dispatched_n, active_n, t, arrived
     Memory   cache and 5 d
@@ -71,7 +71,7 @@ class Aced(ServerRule):
         self.dispatched_n = [0] * self.n
         self.active_n = [True] * self.n
         self.active = self.n  # size of the active set of the last turn
-        self.arrived: list[int] = []  # clients heard since the last turn
+        self.arrived: list[int] = []  # clients with an upload since the last turn
         self._schedule_expiries()
 
     def vectors(self, n: int) -> int:
@@ -149,7 +149,7 @@ class Aced(ServerRule):
             self.total.zero()
 
     def _schedule_expiries(self) -> None:
-        """Which clients to look at when turn t comes: O(1) per turn instead of a scan over all n."""
+        """Store by turn the clients that may expire then: O(1) per turn instead of a scan over n clients."""
         self._expiries: dict[int, list[int]] = {}
         self._active_count = sum(self.active_n)
         for client, active in enumerate(self.active_n):

@@ -1,4 +1,4 @@
-"""What every server rule is, and the small parts several of them share.
+"""Base classes of server rules and of their settings.
 
 Legend: n clients, d model parameters, t server iterations, tau staleness, eta server step.
 """
@@ -30,12 +30,12 @@ class RuleConfig(CheckedSettings):
     """Base class of all rule settings. The defaults describe a rule whose needs do not depend on them."""
 
     def adapt(self, needs: Needs) -> Needs:
-        """The needs of the rule's class, changed by these settings. Also called before ``resolve``."""
+        """Return the needs of the rule's class, changed by these settings. Also called before ``resolve``."""
         return needs
 
 
 def idle_proximal(name: str, facts: Facts) -> dict[str, str]:
-    """The proximal weight ``name`` has no effect while local models are still at the received one (``idle``)."""
+    """Return for ``idle`` that the proximal weight ``name`` has no effect in a single local step."""
     why = "in a single local step; client.local_steps or client.local_epochs has more"
     return {name: why} if facts.one_step else {}
 
@@ -50,8 +50,10 @@ class TickConfig(RuleConfig):
     step_on: StepOn = "auto"
 
     def resolve_clock(self, clock: str) -> None:
-        """Replace `auto` by what suits the clock, `ticks` or `time`; called before all ``resolve``. ConfigError for
-        ticks where there are none."""
+        """Replace `auto` by the value for the clock, `ticks` or `time`. Called before all ``resolve``.
+
+        Raises ConfigError for `tick` without ticks.
+        """
         if self.step_on == "auto":
             self.step_on = "tick" if clock == "ticks" else "arrival"
         ok = self.step_on == "arrival" or clock == "ticks"
@@ -64,11 +66,11 @@ class TickConfig(RuleConfig):
 
 @dataclass
 class RestartConfig(RuleConfig):
-    """Fields of a rule that may stop work instead of leaving out what is too stale when it arrives.
+    """Fields of a rule that may cancel stale work instead of dropping stale uploads.
 
-    restart_at  R, server iterations; work whose model is R or more old restarts at once on the current one, in a newly
-                drawn time; null: late uploads are dropped. Work whose upload availability will lose never restarts: its
-                client is busy until the time fixed at its dispatch
+    restart_at  R, server iterations; work from a model of age R or more restarts at once on the current one, with a
+                newly drawn duration; null: late uploads are dropped. Work that availability loses never restarts,
+                because its client is busy until the time that its dispatch fixed
     """
 
     restart_at: Annotated[int | None, at_least(1, null="to have all work end")] = None
@@ -78,7 +80,7 @@ class RestartConfig(RuleConfig):
 
     def resolve(self, facts: Facts) -> None:
         super().resolve(facts)
-        allowed = "null with schedule=uniform_queue: work that waits behind what is stopped would have to move up"
+        allowed = "null with schedule=uniform_queue: work that waits behind cancelled work would have to move up"
         check(self.restart_at is None or not facts.queues, "restart_at", self.restart_at, allowed)
 
 
@@ -89,8 +91,8 @@ class StepConfig(RuleConfig):
     eta          server step
     c            the factor in that formula; the ACE paper searches 10, 5, 2, 1, 0.5, 0.2, 0.1 and prints 0.2 for its
                  rules, other values are ours
-    total_steps  T in that formula; null: the server iterations that the budget is enough for, or 500 if that is not
-                 known before the run (docs/explanation/time.md)
+    total_steps  T in that formula; null: the server iterations that the budget allows, or 500 if they are unknown
+                 before the run (docs/explanation/time.md)
     """
 
     eta: Annotated[float | None, greater_than(0, null="for c * sqrt(n / T)")] = None
@@ -113,7 +115,7 @@ class StepConfig(RuleConfig):
 
 
 def check_it_fills(name: str, size: int, facts: Facts) -> None:
-    """ConfigError for a buffer of more uploads than there can be before the model first changes."""
+    """Raise ConfigError for a buffer that cannot fill before the model first changes."""
     fills = facts.dispatch != "after_update" or size <= facts.concurrency
     allowed = f"at most {facts.concurrency}, the clients in flight, with schedule.dispatch=after_update"
     check(fills, name, size, f"{allowed}: it would never fill")
@@ -144,7 +146,7 @@ class MomentConfig(BufferConfig):
 
     beta1  b1, of the first moment
     beta2  b2, of the second moment
-    eps    added to the divisor, which it keeps above 0
+    eps    added to the divisor, so that it is above 0
     """
 
     eta: float | None = 0.001
@@ -154,19 +156,19 @@ class MomentConfig(BufferConfig):
 
 
 class ServerRule(RunAttributes, Stateful, ABC):
-    """Turns uploads into changes of the global model. Knows neither clock, data, model layers nor tracker.
+    """Changes the global model with uploads. Does not depend on clock, data, layers of the model or tracker.
 
-    label            what reports call it; empty: as it was chosen, by the name of its yaml
-    needs            what it needs of a run; of an instance adapted to its settings
-    upload_kinds     kinds of upload it can use, its own kind first
-    averaged         names in ``stats`` whose mean over server iterations says more than the last value
-    arrival_facts    attributes (numbers) about the last arrival that a trace shows as columns
-    storage, draws   where to keep a vector per client, and random draws, ``draws(client, count)``; set by ``equip``
-                     before ``start``. Counts of draws are part of its state
-    variate_d        (d,) with ``Needs.keeps`` of `variate` the server's own, sent with the model; set by ``start``
-    server           what the server computes on its samples; None where it has none. Set by ``equip``
-    server_samples   samples, its own or of messages, that the last call took through the network and back; a forward
-                     pass is a third
+    label            name in reports; empty: the name of its yaml
+    needs            its needs of a run; those of an instance depend on its settings
+    upload_kinds     kinds of upload that it accepts, the preferred kind first
+    averaged         names in ``stats`` that are logged as means over server iterations, not as last values
+    arrival_facts    attributes (numbers) about the last arrival, which are columns of the trace
+    storage, draws   storage for vectors of clients, and random draws, ``draws(client, count)``; set by ``equip`` before
+                     ``start``. Counts of draws are part of the state
+    variate_d        (d,) the server's control variate, sent with the model (``Needs.keeps``); set by ``start``
+    server           computes on the server's samples; None without samples. Set by ``equip``
+    server_samples   samples of the server or of messages that the last call computed: 1 for a forward and backward
+                     pass, 1/3 for a forward pass
     """
 
     Config = RuleConfig
@@ -185,7 +187,7 @@ class ServerRule(RunAttributes, Stateful, ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        cls.label = vars(cls).get("label", "")  # a rule that builds on another one is not that rule
+        cls.label = vars(cls).get("label", "")  # a subclass of a rule is another rule
         if cls.work_for is not ServerRule.work_for:
             cls.needs = replace(cls.needs, chooses_k=True)
 
@@ -197,7 +199,7 @@ class ServerRule(RunAttributes, Stateful, ABC):
         self.needs = config.adapt(self.needs)
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
-        """Take the (d,) global model, which it changes in place from now on, and make its state."""
+        """Receive the (d,) global model, which the rule changes in place from now on, and create the state."""
         if upload_kind not in self.upload_kinds:
             raise ConfigError("client.upload", upload_kind, f"must be one of {', '.join(self.upload_kinds)}")
         self.model_d, self.state_device = model_d, model_d.device
@@ -209,39 +211,45 @@ class ServerRule(RunAttributes, Stateful, ABC):
 
     @abstractmethod
     def receive(self, upload: Upload) -> bool:
-        """Use one upload; exactly True when the global model changed (one server iteration), else exactly False."""
+        """Use an upload. Return exactly True if the global model changed (a server iteration), else exactly False."""
 
     def tick(self) -> bool:
-        """Called once per tick under the tick clock; True when the global model changed."""
+        """Take the step of a tick, with the tick clock. Return True if the global model changed."""
         return False
 
     def round(self) -> bool:
-        """Called when all work in flight has arrived or is lost, under ``schedule.dispatch=per_round``; True when the
-        global model changed. A rule steps here or in ``tick``, not in both."""
+        """Take the step of a round, with ``schedule.dispatch=per_round``. Return True if the global model changed.
+
+        Called after all work in flight has arrived or is lost. A rule steps here or in ``tick``, not in both.
+        """
         return False
 
     def dispatched(self, client: int) -> None:
-        """Called at each dispatch to the client, before ``work_for``."""
+        """Note a dispatch to the client. Called before ``work_for``."""
 
     def work_for(self, client: int) -> int | None:
-        """K of the work about to be dispatched, in the client's unit (local steps or passes over its data); None means
-        the configured K. Overridden only by rules that choose K; changes no state."""
+        """Return K of the client's next work, in local steps or passes over its data; None: the configured K.
+
+        Only rules that choose K override it. It changes no state.
+        """
         return None
 
     def resumes_from(self, client: int) -> tuple[int, torch.Tensor] | None:
-        """Called at each dispatch: (version, (d,) model) that the client's last work started from if it resumes from
-        that, so that no model is sent; None: it gets the current model."""
+        """Return (version, (d,) model) of the client's last work if it continues from that, so that no model is sent.
+
+        None: it receives the current model. Called at each dispatch.
+        """
         return None
 
     def stats(self) -> dict[str, Any]:
-        """Cheap numbers about the last server iteration, by metric name. On a GPU 0-d tensors, which nothing waits for
-        until a point is logged."""
+        """Return numbers about the last server iteration by metric name; on a GPU 0-d tensors, read when a point is
+        logged."""
         return {}
 
     def vectors(self, n: int) -> int:
-        """Vectors of d floats the rule keeps on the device: what it costs in memory.
+        """Return the vectors of d floats that the rule keeps on the device with n clients.
 
-        Not counted are the model and what a setting ``cache`` (storage.CacheConfig) asks for.
+        The model and the cache of a setting ``cache`` (storage.CacheConfig) are not counted.
         """
         return 0
 
@@ -281,7 +289,7 @@ def equip(
     server: ServerTask | None = None,
     part: ServerPart | None = None,
 ) -> ServerRule:
-    """Give a rule what a run offers: every rule that is started was here, those of diagnostics and dry runs too."""
+    """Set the attributes of a rule that a run provides. Called before each ``start``."""
     rule.storage, rule.draws, rule.server = storage, streams.rule, server
     if part is not None:
         rule.part = part  # type: ignore[attr-defined]  # of a SplitRule

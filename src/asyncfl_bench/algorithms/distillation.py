@@ -1,6 +1,6 @@
-"""Distillation: after a rule's step the model learns from what clients' models said about the server's own samples.
+"""Distillation: after a rule's step the model learns from the outputs of clients' models on the server's samples.
 
-Legend: n clients, d model parameters, u samples of the server's own, B of a mini-batch, C classes.
+Legend: n clients, d model parameters, u samples of the server, B of a mini-batch, C classes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..randomness import Streams
     from ..types import Facts, ServerTask, Upload
 
-FORWARD = 1 / 3  # of the work of a sample through the network and back
+FORWARD = 1 / 3  # of the arithmetic of a forward and backward pass
 
 
 @dataclass
@@ -37,15 +37,15 @@ class NoDistillationConfig(CheckedSettings):
 class DistillationConfig(CheckedSettings):
     """
     steps       mini-batches after each step of the rule; 0: none
-    batch_size  B, samples
-    rate        eta_d, the step of each
-    optimizer   adam: with a fresh state after each step of the rule | sgd: the plain step of equation 2
-    clip        nu, norm that a mini-batch's gradient is cut to
-    alpha_min   weight of soft targets (KL) where the teacher is certain
-    alpha_max   their weight where it is undecided, >= alpha_min. Hard labels (CE) have the rest
+    batch_size  B, samples of a mini-batch
+    rate        eta_d, step size of a mini-batch
+    optimizer   adam: with a new state after each step of the rule | sgd: the plain step of equation 2
+    clip        nu, largest norm of a mini-batch's gradient
+    alpha_min   weight of soft targets (KL) if the teacher's entropy is 0
+    alpha_max   their weight if it is largest, >= alpha_min. Hard labels (CE) have the rest
     kl_mean     batch: KL averaged over the samples of a batch | elements: over their C classes too, as F.kl_div does by
                 default, so C times less
-    max_age     server iterations since the model that a report started from; older reports are no part of the teacher
+    max_age     server iterations since the model that a report started from; the teacher leaves out older reports
     """
 
     steps: Annotated[int | None, at_least(0, null="for one pass over the samples")] = None
@@ -74,11 +74,11 @@ class DistillationConfig(CheckedSettings):
 
 
 class Distillation:
-    """What follows every step of a rule (FedEcho, Wang et al. 2025, arXiv:2511.19966, Algorithm 1, lines 5 and 12-16).
+    """Distillation after a rule's step (FedEcho, Wang et al. 2025, arXiv:2511.19966, Algorithm 1, lines 5 and 12-16).
 
     Rule     arrival from i:  Y_i <- logits of i's model on the server's u samples, in place of its last      (line 5)
              after each step to w, for each mini-batch B of them:
-               y = mean of Y_i over those who have reported;  p = softmax(y)                                  (line 14)
+               y = mean of Y_i over clients that have reported;  p = softmax(y)                               (line 14)
                alpha = H alpha_max + (1 - H) alpha_min,  H = mean entropy of p on B / ln C           (equation 4)
                f = mean over B of  alpha KL(p || q) + (1 - alpha) CE(q, argmax y),  q = softmax(logits(w, B))     (3)
                w <- w - eta_d clip(grad f, nu), or a step of Adam with that                                   (2)
@@ -91,7 +91,7 @@ class Distillation:
         self.config = config
 
     def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
-        """The rule with distillation after each of its steps."""
+        """Return the rule with distillation after each of its steps."""
         return Distilled(rule, self.config, streams) if self.config.takes_place else rule
 
 
@@ -102,9 +102,9 @@ class NoDistillation(Distillation):
 
 
 class Distilled(Recorder, ServerRule):
-    """A rule with distillation after each of its steps; for all else it asks that rule.
+    """A rule with distillation after each of its steps; all other calls are passed to the rule.
 
-    State    teacher (Y and who has reported), rounds; mini-batches are drawn at (0, rounds)
+    State    teacher (Y and the clients that have reported), rounds; mini-batches are drawn at (0, rounds)
     Memory   n u C numbers; 5 d floats (the model before, a gradient, Adam's three)
     seconds  wall-clock time of each distillation of this process, without the logits of uploads
     """
@@ -210,7 +210,7 @@ class Distilled(Recorder, ServerRule):
         self.told = dict(zip(self.own_columns, values, strict=True))
 
     def _batches(self) -> Iterator[torch.Tensor]:
-        """Samples of each mini-batch: as many as were asked for, from shuffled passes over all."""
+        """Yield the samples of each mini-batch, from shuffled passes over all samples."""
         generator, size, done = self._draws.separate_generator(0, self.rounds), self.settings.batch_size, 0
         while True:
             order_u = send(generator.permutation(self.server.samples), self.model_d.device)
@@ -226,14 +226,14 @@ class Distilled(Recorder, ServerRule):
         return self.rule.stats() | {f"rule/{name}": value for name, value in self.told.items()}
 
     def wall_times(self) -> dict[str, dict[str, float]]:
-        """Count, mean, least and most wall seconds of the distillations of this process, under ``distillation``."""
+        """Return count, mean, least and most wall seconds of this process's distillations, as ``distillation``."""
         if not (seconds := self.seconds):
             return {}
         facts = {"count": len(seconds), "mean": _mean(seconds), "least": min(seconds), "most": max(seconds)}
         return {"distillation": facts}
 
     def decisions(self) -> list[tuple]:
-        """Those of the rule, or one row, with what the distillation after them did."""
+        """Return the rule's decisions, or one row, with the columns of the distillation."""
         rows = self.rule.decisions() if isinstance(self.rule, Recorder) and self._columns else [()]
         return [(*row, *self.told.values()) for row in rows]
 
@@ -244,13 +244,13 @@ class Distilled(Recorder, ServerRule):
         return {"rule": self.rule, "teacher": self.teacher}
 
     def load_state_dict(self, state: dict) -> None:
-        """After the model was put where it was."""
+        """Restore the state. The model must have been restored before."""
         super().load_state_dict(state)
         self._before_d.copy_(self.model_d)
 
 
 class Adam:
-    """Of torch.optim, whose import takes as long as a short run. Memory: 3 d floats."""
+    """Adam as in torch.optim, whose import takes as long as a short run. Memory: 3 d floats."""
 
     BETA1, BETA2, EPS = 0.9, 0.999, 1e-8
 
@@ -269,7 +269,7 @@ class Adam:
 
 
 class Teacher(Stateful):
-    """The mean of the clients' newest logits on the server's samples, over those who have reported.
+    """The mean of the newest logits on the server's samples, over clients that have reported.
 
     like_uc  zeros of the reports' shape
     Memory   n u C numbers
@@ -278,7 +278,7 @@ class Teacher(Stateful):
     state_names = ("logits_nuc", "version_n")
 
     def __init__(self, n: int, like_uc: torch.Tensor):
-        self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))  # zeros of those who have not reported
+        self.logits_nuc = like_uc.new_zeros((n, *like_uc.shape))  # zeros for clients without a report
         self.version_n: list[int | None] = [None] * n  # of the model that the report started from
 
     @property
@@ -299,12 +299,12 @@ class Teacher(Stateful):
                 self.version_n[client] = None
 
     def mean(self) -> torch.Tensor:
-        """(u, C), of at least one report. Computed from all: a sum would never forget a report that was not finite."""
+        """Return the (u, C) mean of at least one report. A running sum would keep a report that was not finite."""
         import torch
 
         return (self.logits_nuc.sum(dim=0, dtype=torch.double) / self.reports).to(self.logits_nuc.dtype)
 
 
 def _mean(values: list) -> float:
-    """0 of none: there was no teacher."""
+    """Return the mean; 0 without values, if there was no teacher."""
     return sum(values) / len(values) if values else 0.0

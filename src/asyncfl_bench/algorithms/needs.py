@@ -1,4 +1,4 @@
-"""What a server rule needs of a run: all that the rest of the package reads of a rule before it starts."""
+"""Needs of a server rule: the only facts about a rule that the package reads before its start."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ if TYPE_CHECKING:
 class Needs:
     """Needs of a rule class; ``RuleConfig.adapt`` changes those that depend on settings.
 
-    steps_on       where the rule changes the model: at an `arrival`; in ``tick``, with the tick clock only; or in
-                   ``round``: then no work is dispatched before all work in flight has arrived or is lost
+    steps_on       moment of steps: at an `arrival`; in ``tick``, with the tick clock only; or in ``round``, with no
+                   dispatch before all work in flight has arrived or is lost
     uploads        uploads per server iteration, of clients of equal speed and without losses: a number, or a function
                    of the number of clients n. Not used with steps_on=round
-    base           uploads bring the (d,) model their work started from (``Upload.base_d``)
-    outputs        uploads bring the local model's logits on the server's own samples (``Upload.outputs_uc``)
-    first_round    every client uploads once at w0 before anything else
+    base           uploads have the (d,) model that their work started from (``Upload.base_d``)
+    outputs        uploads have the local model's logits on the server's samples (``Upload.outputs_uc``)
+    first_round    every client uploads once at w0 before any other work
     keeps          a vector of d floats that each client keeps between uploads: `previous`, its last upload, of which
                    it sends the change; `sum`, the sum of its uploads, around which it is regularised; `variate`, an
                    estimate of its gradient, whose change it uploads too (``Upload.second_d``). With `variate` the
                    rule's ``variate_d`` is sent with the model; or None
-    one_at_a_time  the rule keeps facts about a client's work in flight: no schedule may give a client two pieces
-    waits_for      clients whose uploads the rule may wait for without end: `all` clients, those `given` work, or None
+    one_at_a_time  the rule keeps facts about a client's work in flight, so a client may not have two pieces in flight
+    waits_for      clients for whose uploads the rule may wait for ever: `all` clients, those `given` work, or None
     restart_at     server iterations; work in flight whose model is this old or older is cancelled after a step, and
                    its client restarts on the current model. Lost work is not cancelled. None: no work is cancelled
-    linear         each step adds a weighted sum of uploads, with weights that do not depend on their content: the
-                   rules that diagnostics=mse can measure
+    linear         each step adds a weighted sum of uploads, with weights that do not depend on their content, as
+                   diagnostics=mse requires
     linear_if      (setting, value, required value) of settings that a linear rule depends on
-    cache          how the rule keeps the last vector of every client, where a setting chooses that; else None
+    cache          settings of the cache of every client's last vector; None without such a cache
     proximal       name of the rule's setting that is the clients' proximal weight; None: client.proximal is
     first_k        name of the rule's setting that is the clients' first K; None: client.local_steps or local_epochs is
-    chooses_k      ``work_for`` chooses K, so that a client's work may grow; set by overriding it
+    chooses_k      ``work_for`` chooses K; set by overriding it
     cuts           clients hold the first layers of the model only; set by ``SplitRule``
     replies_together  with ``cuts``: the rule replies to no client before all clients in flight have sent a message
     """
@@ -65,7 +65,7 @@ class Needs:
 
     @property
     def may_wait(self) -> bool:
-        """Whether the server may wait for one client without end."""
+        """Whether the server may wait for one client for ever."""
         return self.waits_for is not None or self.first_round or self.steps_on == "round"
 
     @property
@@ -74,5 +74,5 @@ class Needs:
         return self.keeps == "variate"
 
     def uploads_per_iteration(self, n: int) -> int:
-        """``uploads`` with n clients."""
+        """Return ``uploads`` with n clients."""
         return self.uploads if isinstance(self.uploads, int) else self.uploads(n)

@@ -1,4 +1,4 @@
-"""Computing the work of several clients as one, on stacked models.
+"""Computers of several pieces of work at once, on stacked models.
 
 Legend: d parameters, p pieces of work computed together, B samples of a mini-batch.
 """
@@ -25,16 +25,15 @@ if TYPE_CHECKING:
     # (p,) mean losses, and of each piece of work the outputs or None
     Computed = tuple[torch.Tensor, list[torch.Tensor | None]]
 
-BLOCK_BYTES = 2**21  # of the uploads of one stack: about what stays in a core's cache
+BLOCK_BYTES = 2**21  # of the uploads of one stack: about a core's cache
 MAX_MODELS = 64  # models in a stack
-# steps of a piece of work for which the formulas for one model are faster than a stack of one; four times as many are
-# needed to beat a stack of several
+# from this number of steps the formulas for one model are faster than a stack of one, from four times as many faster
+# than a stack of several
 SOLO_MIN_STEPS = 8
-# but where the samples of a mini-batch times d are fewer than SMALL_STEP, a step is mostly overhead, and a stack of
-# that many models shares it
+# with fewer samples of a mini-batch times d, a step is mostly overhead, which a stack of STACK_MIN_MODELS shares
 SMALL_STEP = 2**16
 STACK_MIN_MODELS = 16
-PARAMETER_STEPS = 2**26  # steps times d in one go: about a quarter of a second
+PARAMETER_STEPS = 2**26  # steps times d of a wave: about a quarter of a second
 
 
 def models_per_stack(d: int) -> int:
@@ -43,11 +42,11 @@ def models_per_stack(d: int) -> int:
 
 
 class BatchedComputer(SequentialComputer):
-    """Stacked models on a CPU: the work of p clients as one computation on (p, d), in as many parts as there are cores.
+    """Stacked models on a CPU: the work of p clients as one computation on (p, d), in a part for each core.
 
-    Results equal those of one after another up to rounding. For networks that ``StackedNetwork`` knows.
-    A perceptron's work of many steps is done piece by piece with formulas for one model
-    (kernels/perceptron.py), unless steps are small and many pieces have the same number of them.
+    For networks that ``StackedNetwork`` supports; results equal sequential ones up to rounding. A perceptron's work of
+    many steps is computed piece by piece with formulas for one model (kernels/perceptron.py), unless steps are small
+    and many pieces have the same number of steps.
     """
 
     def __init__(self, *args, workers: int = 1, **options):
@@ -63,30 +62,30 @@ class BatchedComputer(SequentialComputer):
         self.prefetch_below = self.most_pieces // 2 if self._pool else 0
 
     def workspace(self, pieces: list[Work]) -> int:
-        return self._stacked(pieces, self._parts(pieces))
+        return self._count_stacked(pieces, self._parts(pieces))
 
-    def _stacked(self, pieces: list[Work], parts: list[slice]) -> int:
+    def _count_stacked(self, pieces: list[Work], parts: list[slice]) -> int:
         return sum(part.stop - part.start for part in parts if not self._is_solo(pieces[part]))
 
     def _is_solo(self, pieces: list[Work]) -> bool:
         return self._has_solo and len(pieces) == 1 and pieces[0].local_steps >= SOLO_MIN_STEPS
 
     def _parts(self, pieces: list[Work]) -> list[slice]:
-        """What is computed as one: slices of work with the same number of steps. Puts the pieces in order."""
+        """Return slices of pieces with the same number of steps, each for one computation. Sorts ``pieces``."""
         by_steps: dict[int, list[Work]] = {}
         for work in pieces:
             by_steps.setdefault(work.local_steps, []).append(work)
         pieces[:] = [work for same in by_steps.values() for work in same]
         parts, first = [], 0
         for same in by_steps.values():
-            size = self._size(same)
+            size = self._stack_size(same)
             last = first + len(same)
             parts += [slice(start, min(start + size, last)) for start in range(first, last, size)]
             first = last
         return parts
 
-    def _size(self, same: list[Work]) -> int:
-        """How many of these pieces of work, of one number of steps, go into a stack."""
+    def _stack_size(self, same: list[Work]) -> int:
+        """Return the number of pieces in a stack; all have the same number of steps."""
         p, steps = -(-len(same) // self.threads_used), same[0].local_steps
         shared = p >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
         return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
@@ -95,8 +94,8 @@ class BatchedComputer(SequentialComputer):
         self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         pending, parts = [], self._parts(pieces)
-        # a separate workspace for each batch: two may be computed at once
-        workspace = blocks.take(count, out_pd[0]) if (count := self._stacked(pieces, parts)) else None
+        # each wave has its workspace: two may be computed at once
+        workspace = blocks.take(count, out_pd[0]) if (count := self._count_stacked(pieces, parts)) else None
         first = 0
         for part in parts:
             if self._is_solo(pieces[part]):
@@ -129,7 +128,7 @@ class BatchedComputer(SequentialComputer):
         return lambda: result
 
     def _reports(self, pieces: list[Work], start_pd, out_pd: torch.Tensor) -> list[torch.Tensor | None]:
-        """(u, C) outputs of each local model, where they are asked for."""
+        """Return (u, C) outputs of each local model; None without ``reports``."""
         if self.reports and not hasattr(self._thread, "network"):
             flat = self.task.flat
             self._thread.network = flat.perceptron or flat.clone_for_thread()
@@ -140,7 +139,7 @@ class BatchedComputer(SequentialComputer):
         ]
 
     def _compute_solo(self, work: Work, start: Start, out_pd: torch.Tensor) -> Computed:
-        """Write the (1, d) upload, return the (1,) mean loss and the outputs."""
+        """Write the (1, d) upload. Return the (1,) mean loss and the outputs."""
         received = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_pd.zero_()
@@ -166,7 +165,7 @@ class BatchedComputer(SequentialComputer):
     def _compute_stack(
         self, pieces: list[Work], start: Start, drawn: list, start_pd: torch.Tensor, out_pd: torch.Tensor
     ) -> Computed:
-        """Write (p, d) uploads, return (p,) mean losses and the outputs."""
+        """Write (p, d) uploads. Return (p,) mean losses and the outputs."""
         import torch
 
         steps = pieces[0].local_steps
@@ -190,7 +189,7 @@ class BatchedComputer(SequentialComputer):
             index_pb, weight_pb = _pad_batches(batches)
             augment = None
             if self._augment is not None:
-                augment = tuple(_stacked(column, index_pb.shape) for column in zip(*cuts, strict=True))
+                augment = tuple(_pad_rows(column, index_pb.shape) for column in zip(*cuts, strict=True))
             bound = self._bind(index_pb.shape, w_pd)
             x_pb, y_pb = self.task.batch(index_pb, augment, None if bound is None else bound.inputs)
             loss_p = self.task.flat.stack.gradient(w_pd, x_pb, y_pb, send(weight_pb, device), into_pd, bias_pc, bound)
@@ -206,7 +205,7 @@ class BatchedComputer(SequentialComputer):
         return total_p if steps == 1 else total_p / steps, self._reports(pieces, start_pd, out_pd)
 
     def _bind(self, shape: tuple[int, ...], w_pd: torch.Tensor) -> Any:
-        """Return memory of this thread for mini-batches of this shape (p, B); see ``StackedNetwork.bind``."""
+        """Return this thread's memory for mini-batches of shape (p, B); see ``StackedNetwork.bind``."""
         p, b = shape
         most, last = getattr(self._thread, "bound_shape", (0, 0))
         if p > most or b != last:
@@ -226,7 +225,7 @@ class BatchedComputer(SequentialComputer):
 
 
 def _pad_batches(batches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(p, B) sample indices, and weights 1/len in each row; short rows are filled with sample 0 at weight 0."""
+    """Return (p, B) sample indices and weights 1/len of each row; short rows have sample 0 with weight 0."""
     lengths = [len(batch) for batch in batches]
     index_pb = np.zeros((len(batches), max(1, *lengths)), dtype=np.int64)
     weight_pb = np.zeros(index_pb.shape, dtype=np.float32)
@@ -237,8 +236,8 @@ def _pad_batches(batches: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]
     return index_pb, weight_pb
 
 
-def _stacked(column: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
-    """Rows of several lengths as one (p, B) array, filled up with zeros."""
+def _pad_rows(column: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
+    """Return rows of several lengths as one (p, B) array, padded with zeros."""
     stacked = np.zeros(shape, dtype=column[0].dtype)
     for row, values in enumerate(column):
         stacked[row, : len(values)] = values

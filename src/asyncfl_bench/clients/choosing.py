@@ -1,4 +1,4 @@
-"""Which executor a run gets."""
+"""Choice of a run's executor."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ CUT = ", cut behind one of these"
 
 
 def native_network(choice: str, device: str, task, cut=None):
-    """The task's compiled kernel (kernels.native.NativeNetwork), where the executor ``choice`` asks for it or leaves it
-    open and it is faster; else None. With it both parts of a ``cut`` model (models.parts.Cut) are compiled, too.
+    """Return the task's compiled kernel (kernels.native.NativeNetwork) for ``native``, and ``auto`` if it is faster.
 
-    A small network of linear layers alone has formulas that are faster still with many clients at once (see
-    ``batched``). Where only a compiler lacks, one line says so. Raises ConfigError for ``native`` where it cannot be.
+    Otherwise None. Both parts of a ``cut`` model (models.parts.Cut) are compiled too. For small networks of linear
+    layers the formulas of ``batched`` are faster. Without a compiler one line is printed. Raises ConfigError for
+    ``native`` if it is not possible.
     """
     small = task.flat.perceptron is not None and task.flat.d < COMPILED_D
     if choice not in ("auto", "native") or (choice == "auto" and (device != "cpu" or small)):
@@ -62,15 +62,14 @@ def executor_class(
     cut: bool = False,
     captures: bool = False,
 ) -> str:
-    """The executor for ``auto``, as measured in docs/explanation/performance.md.
+    """Return the executor's name; for ``auto`` the fastest one (docs/explanation/performance.md).
 
-    cut: clients hold a part of the model, whose stages are computed in threads or one after another
-    stacks: whether there are formulas for several models at once, which ``batched`` needs
-    native: whether there is a ``native_network``, on a CPU the fastest. Else networks of linear layers gain most
-    there from stacked formulas, everything else from one piece of work per core. Batch normalisation has one set of
-    statistics at a time, so its work is done one after another.
-    captures: whether the gradient can be a graph, on a GPU the fastest for networks without such formulas
-    Raises ConfigError for a choice that cannot work.
+    cut       clients hold a part of the model, whose stages are computed in threads or one after another
+    stacks    there are formulas for several models at once, which ``batched`` needs; best for networks of linear layers
+    native    there is a ``native_network``, the fastest on a CPU
+    captures  the gradient can be a graph, which is the fastest on a GPU without formulas
+    has_statistics  of batch normalisation, of which a network has one set: work is then computed sequentially
+    Raises ConfigError for a choice that is not possible.
     """
     if native:
         return "native"
@@ -101,9 +100,9 @@ def executor_class(
 
 
 def make_computer(kind: str, *args, cores: int, network=None, capture=None, **options) -> SequentialComputer:
-    """The computer of the executor ``kind`` (see ``executor_class``); other arguments as for SequentialComputer.
+    """Build the computer of the executor ``kind`` (see ``executor_class``); other arguments as of SequentialComputer.
 
-    capture  what captures a step on a GPU (see StackComputer)
+    capture  captures a step on a GPU (see StackComputer)
     """
     if kind in ("sequential", "graph") or (kind == "native" and cores == 1):
         return SequentialComputer(*args, network=network, **options)

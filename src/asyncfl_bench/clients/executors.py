@@ -1,4 +1,4 @@
-"""Computing pieces of work one by one, in one thread or in several.
+"""Computers of pieces of work one by one, in one thread or in several.
 
 Legend: d parameters, p pieces of work computed together.
 """
@@ -30,12 +30,11 @@ class SequentialComputer:
     """One piece of work after another, each computed at its delivery.
 
     task      data on the device and the model (models.task.Task)
-    local     what a client does (LocalTraining)
-    batches   which samples it sees
-    statistics_rate  with batch norm: the server's running statistics move this far towards each delivered client's
-    network   what computes gradients: kernels.native.NativeNetwork, in any number of threads, or
+    local     local training of a client;  batches  its mini-batches
+    statistics_rate  step of the server's batch-norm statistics towards those of each delivered upload
+    network   network for gradients: kernels.native.NativeNetwork, in any number of threads, or
               kernels.graphed.GraphedNetwork; None: the task's own
-    reports   uploads come with what the local model says about the server's own samples (``task.server``)
+    reports   uploads have the local model's outputs on the server's samples (``task.server``)
     """
 
     most_pieces = 1
@@ -61,7 +60,7 @@ class SequentialComputer:
         self.statistics_rate = statistics_rate
         self._augment = streams.augment if augment else None
         self.samples = Samples(task, batches, self._augment)
-        self._bias_nc: torch.Tensor | None = None  # joins the logits of each client's loss
+        self._bias_nc: torch.Tensor | None = None  # is added to the logits of each client's loss
         if tau := local.config.logit_adjustment:
             self._bias_nc = task.from_numpy(task.clients.log_shares(tau).astype(np.float32))
 
@@ -74,7 +73,7 @@ class SequentialComputer:
         return lambda: uploads
 
     def workspace(self, pieces: list[Work]) -> int:
-        """Rows of d floats that ``begin`` takes as a workspace; puts the pieces in the order of computing."""
+        """Return the rows of d floats in the workspace of ``begin``. Sorts ``pieces`` as ``begin`` does."""
         return 0
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
@@ -87,7 +86,7 @@ class SequentialComputer:
         return 1 + own + self.local.vectors(local_steps)  # the gradient in the network's own tensors
 
     def activations(self, b: int) -> int:
-        """Bytes that computing takes besides vectors, with mini-batches of at most b samples."""
+        """Return the bytes for computing besides vectors, with mini-batches of at most b samples."""
         compiled = self._network is not None and self._network.reads_in_place
         return self._network.step_bytes(b) if compiled else self.task.step_bytes(b)
 
@@ -95,7 +94,7 @@ class SequentialComputer:
         """End threads, if any."""
 
     def _compute_one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
-        """Write the upload, step by step."""
+        """Write the upload of one piece of work, step by step."""
         start_d, center_d, shift_d = start(work)
         if not self.batches.sample_count(work.client):  # an empty client has learned nothing
             out_d.zero_()
@@ -124,15 +123,14 @@ class SequentialComputer:
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
 
     def _rows_read(self, work: Work, center_d, shift_d) -> Any:
-        """What computes the work of a model with a large embedding, where no other row needs a gradient, a
-        models.flat.SelectedRows; else None."""
+        """Return models.flat.SelectedRows if only the embedding's rows in use need a gradient; else None."""
         flat = self.task.flat
-        if flat.embedding is None or not self.local.leaves_linearly(center_d, shift_d):
+        if flat.embedding is None or not self.local.is_linear_without_gradients(center_d, shift_d):
             return None
         return flat.select_rows(*self.samples.load_distinct(work), self._bias(work))
 
     def _upload(self, work: Work, read, gradient, start_d, out_d, *terms) -> None:
-        """Write it. read: the small model of the rows that the work's samples read, computed with instead."""
+        """Write the upload. read: a smaller model, of the embedding's rows that the samples use, or None"""
         steps, lr = work.local_steps, self.local.lr(work)
         if read is None:
             self.local.upload(start_d, gradient, steps, out_d, lr, *terms)
@@ -145,13 +143,13 @@ class SequentialComputer:
         read.write_rows(upload_s, out_d)
 
     def _outputs(self, work: Work, start_d: torch.Tensor, upload_d: torch.Tensor, network) -> torch.Tensor | None:
-        """(u, C) of the local model, where reports are asked for."""
+        """Return (u, C) outputs of the local model; None without ``reports``."""
         if not self.reports:
             return None
         return self.task.server.outputs(network, self.local.model(start_d, upload_d, self.local.lr(work)))
 
     def _of_samples(self, work: Work, network) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-        """Write the gradient at (d,) of the next mini-batch into (d,), and give the loss."""
+        """Return a function of (w_d, out_d) that writes the next mini-batch's gradient and returns the loss."""
         bias_c = self._bias(work)
         if network.reads_in_place:
             batches = self.samples.batches(work)
@@ -160,11 +158,11 @@ class SequentialComputer:
         return lambda w_d, into_d: network.gradient(w_d, *next(samples), into_d, bias_c)
 
     def _bias(self, work: Work) -> torch.Tensor | None:
-        """Return what joins the logits of the client's loss, (C,); None without logit adjustment."""
+        """Return (C,) numbers to add to the logits of the client's loss; None without logit adjustment."""
         return None if self._bias_nc is None else self._bias_nc[work.client]
 
     def state_dict(self) -> dict:
-        """The server's running statistics, where the model has them."""
+        """Return the server's running statistics, if the model has any."""
         return {"statistics": self.task.flat.statistics()} if self.task.flat.has_statistics else {}
 
     def load_state_dict(self, state: dict) -> None:
@@ -173,10 +171,9 @@ class SequentialComputer:
 
 
 class ThreadsComputer(SequentialComputer):
-    """Several pieces of work at once, each in its own thread with one core: the same bits as one after another.
+    """Several pieces of work at once, each in a thread with one core. The bits are those of sequential computing.
 
-    Splitting the work is cheaper than splitting every convolution over the cores, which have to wait for each other
-    at each layer.
+    Splitting each convolution over the cores would be slower: cores would wait for each other at each layer.
     """
 
     def __init__(self, *args, workers: int, **options):
@@ -198,7 +195,7 @@ class ThreadsComputer(SequentialComputer):
         return self._compute_one(work, start, out_d, self._thread.network)
 
     def vectors(self, local_steps: int) -> int:
-        return (2 + self.local.vectors(local_steps)) * self.prefetch_below  # each thread's: its network, its gradient
+        return (2 + self.local.vectors(local_steps)) * self.prefetch_below  # network and gradient of each thread
 
     def activations(self, b: int) -> int:
         return super().activations(b) * self.prefetch_below
@@ -208,7 +205,7 @@ class ThreadsComputer(SequentialComputer):
 
 
 def one_core_threads(workers: int) -> ThreadPoolExecutor:
-    """A pool of threads that use one core each."""
+    """Return a pool of threads that use one core each."""
     import torch
 
     return ThreadPoolExecutor(workers, "afl", initializer=lambda: torch.set_num_threads(1))

@@ -1,4 +1,4 @@
-"""What a client does with a piece of work: one gradient, or K local steps.
+"""Local training, a client's work: one gradient, or K local steps.
 
 Every formula works on a trailing axis d with any axes before it, so one client (d,) and a stack of clients (p, d)
 run the same code.
@@ -17,7 +17,7 @@ from ..types import Facts, Work, Workload
 
 @dataclass
 class LocalConfig(CheckedSettings):
-    """Fields of a client's work.
+    """Settings of local training.
 
     batch_size        samples per mini-batch (a client with fewer uses all it has), or all: its full local data
     local_steps       K, local steps per piece of work; more than 1 needs uploads that are differences
@@ -28,12 +28,12 @@ class LocalConfig(CheckedSettings):
     lr_decay_by       c counts work: the client's earlier pieces of work | iteration: server iterations at its dispatch
     momentum          of sgd; no effect with one local step
     weight_decay      of the optimizer
-    clip              norm that the gradient of each mini-batch is cut to, before decay and proximal term
+    clip              largest norm of each mini-batch's gradient, before decay and proximal term
     proximal          mu: each gradient gains mu * (local - received model)
     logit_adjustment  tau: the loss is the cross-entropy of logits + tau * log P_i, P_i the label shares of the client's
                       samples; 0: of the logits. The training loss in the metrics is the adjusted one
-    upload            gradient (one local step) | difference (local minus received model) | auto: what the algorithm
-                      asks for
+    upload            gradient (one local step) | difference (local minus received model) | auto: the algorithm's first
+                      kind
     augment           true: random crop (4 pixels of padding) and horizontal flip, for images
     """
 
@@ -61,7 +61,7 @@ class LocalConfig(CheckedSettings):
         check(self.lr_decay == 1 or self.optimizer == "sgd", "lr_decay", self.lr_decay, "1 with optimizer=adamw")
 
     def resolve(self, facts: Facts) -> None:
-        """Take what the rule decides: the proximal weight and the kind of upload. ConfigError if set otherwise."""
+        """Take the proximal weight and the kind of upload from the rule. Raises ConfigError for other values."""
         if facts.proximal is not None:
             name, value = facts.proximal
             decided = f"set algorithm.{name}, which decides it ({value:g})"
@@ -98,7 +98,7 @@ class LocalConfig(CheckedSettings):
             instead = "; client.upload=difference has local steps" if "difference" in facts.upload_kinds else ""
             why = f"on uploads that are gradients: the step is the server's, algorithm.eta or algorithm.c{instead}"
             local = ["momentum", "proximal", "optimizer", *(("weight_decay", "") if self.optimizer == "adamw" else ())]
-            if not facts.outputs:  # else the model that reports is one local step away
+            if not facts.outputs:  # else the outputs are of the model after a local step
                 local += ["lr", "lr_decay", "lr_decay_by"]
             found |= dict.fromkeys(local, why)
             if self.lr_decay != 1 or not facts.outputs:
@@ -114,15 +114,15 @@ class LocalConfig(CheckedSettings):
 
     @property
     def workload(self) -> Workload:
-        """What K means, and K where the rule does not say."""
+        """Meaning of K, and K if the rule does not choose it."""
         epochs = self.local_epochs is not None
         return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
 
 
 class LocalTraining:
-    """Turns a received model into an upload.
+    """Computes an upload from a received model.
 
-    stop  as soon as something is in it, work ends between two mini-batches, by ``Stopped``
+    stop  if it is not empty, work ends before the next mini-batch by ``Stopped``
 
     gradient    g(w), plus weight_decay * w under sgd: what plain SGD would follow
     difference  w_K - w after K steps of a fresh optimizer (torch's SGD and AdamW semantics);
@@ -136,14 +136,14 @@ class LocalTraining:
         self.stop: Sequence[object] = ()
 
     def vectors(self, steps: int) -> int:
-        """Vectors of d floats that computing one upload takes besides the received model and the upload."""
-        pulled = 2 if self.config.proximal else 0  # what the local model is pulled to, and how far away that is
+        """Return the vectors of d floats for one upload, besides the received model and the upload."""
+        pulled = 2 if self.config.proximal else 0  # the proximal center, and the distance to it
         if self.config.optimizer == "adamw" and self.upload_kind == "difference":
             return 5 + pulled  # the local model, two moments, the root of one and their quotient
         return pulled if steps == 1 else 1 + (self.config.momentum > 0) + pulled
 
     def lr(self, work: Work) -> float:
-        """eta_l of a piece of work."""
+        """Return the local step size eta_l of a piece of work."""
         steps = work.count if self.config.lr_decay_by == "work" else work.iteration
         return self.config.lr * self.config.lr_decay**steps
 
@@ -153,7 +153,7 @@ class LocalTraining:
         start     (..., d) received model, left as it is
         gradient  gradient(w, step, out): writes the mini-batch gradient at w (..., d) into out
         lr        eta_l: a number, or (..., 1) one for each client; None: the configured one
-        center    (..., d) what the proximal term pulls to; None: the received model
+        center    (..., d) center of the proximal term; None: the received model
         shift     (..., d) added to each gradient; None: nothing
         """
         gradient = self.adjust_gradient(gradient, start if center is None else center, shift)
@@ -167,18 +167,18 @@ class LocalTraining:
         else:
             self._adamw(start, gradient, steps, out)
 
-    def leaves_linearly(self, center, shift) -> bool:
-        """Whether ``write_upload_of_zero_gradients`` can say what work does where gradients are zero."""
+    def is_linear_without_gradients(self, center, shift) -> bool:
+        """Return True if the upload of zero gradients is linear in model, center and shift."""
         if self.config.optimizer == "sgd":
             return True
-        # AdamW divides by the size of what pulls at a number that decay has moved: that is not in proportion
+        # AdamW divides by the size of the pull on a decayed number, which is not proportional
         return center is None and shift is None and not (self.config.proximal and self.config.weight_decay)
 
     def write_upload_of_zero_gradients(self, start, steps: int, out, lr: Any = None, center=None, shift=None) -> None:
         """Write the upload of one client whose gradients are all zero; arguments as in ``upload``.
 
-        Decay, proximal term and shift then move each number by itself and in proportion, so what they do is found out
-        once, with ones in the place of the vectors, and not step by step for each number.
+        Decay, proximal term and shift are then linear and equal for each number, so their factors are computed once,
+        on ones, instead of step by step for each number.
         """
         terms = [vector for vector in (start, center, shift) if vector is not None]
         ones = iter(start.new_zeros(len(terms), len(terms)).fill_diagonal_(1.0))
@@ -191,7 +191,7 @@ class LocalTraining:
                 out.add_(vector, alpha=factor)
 
     def model(self, start, upload, lr: float):
-        """(d,) the client's model after the work: of a gradient after one local step with it."""
+        """Return (d,) the local model after the work, for a gradient after one local step."""
         return start + upload if self.upload_kind == "difference" else start - lr * upload
 
     def raise_if_stopped(self) -> None:
@@ -213,13 +213,13 @@ class LocalTraining:
             if shift is not None:
                 out.add_(shift)
             if mu:
-                torch.sub(w, center, out=away)  # first the difference: at the center itself the pull is exactly zero
+                torch.sub(w, center, out=away)  # the difference first: at the center the pull is exactly zero
                 out.add_(away, alpha=mu)
 
         return gradient if norm is None and shift is None and not mu else adjusted_gradient
 
     def decay(self, w, gradient) -> None:
-        """Add what weight decay adds to the (..., d) gradient at w."""
+        """Add weight decay to the (..., d) gradient at w."""
         if self.config.weight_decay:
             gradient.add_(w, alpha=self.config.weight_decay)
 
@@ -251,7 +251,7 @@ class LocalTraining:
 
 
 def clip(gradient, norm: float) -> None:
-    """Shorten each (..., d) gradient to ``norm``, in place; shorter ones stay as they are, to the last bit."""
+    """Scale each (..., d) gradient in place to at most ``norm``. Shorter gradients keep their bits."""
     import torch
 
     length = torch.linalg.vector_norm(gradient, dim=-1, keepdim=True)
@@ -259,7 +259,7 @@ def clip(gradient, norm: float) -> None:
 
 
 class Descent:
-    """Steps of torch's SGD, one by one, from a received model, which is left as it is.
+    """Steps of torch's SGD from a received model, which does not change.
 
     w         (..., d) the local model;  lr  a number, or (..., 1) one for each client
     velocity  (..., d) with momentum, after the first step; else None
@@ -275,7 +275,7 @@ class Descent:
             self._momentum = torch.tensor(config.momentum, dtype=self.w.dtype)  # read faster than a Python number
 
     def take(self, gradient) -> None:
-        """One step; (..., d) ``gradient`` is overwritten."""
+        """Take one step. Overwrites the (..., d) ``gradient``."""
         if self._weight_decay:
             gradient.add_(self.w, alpha=self._weight_decay)
         if self._momentum is not None:

@@ -1,6 +1,6 @@
-"""Computing pieces of work on a Ray cluster, one core each: the same bits as in threads.
+"""A computer of pieces of work on a Ray cluster, one core for each piece, with the bits of threads.
 
-The nodes need the package alone: data and model travel there once.
+Nodes need only the package: data and model are sent once.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from .versions import Blocks
 if TYPE_CHECKING:
     import numpy as np
 
-SECONDS_BETWEEN_LOOKS = 0.2  # at whether the run is to stop
+SECONDS_BETWEEN_LOOKS = 0.2  # at a request to stop
 SECONDS_TO_ANSWER = 5.0
 
 
 class RayComputer(SequentialComputer):
-    """Each piece of work is a task of Ray, which repeats it elsewhere if its process or node is lost.
+    """Each piece of work is a task of Ray, which Ray repeats elsewhere if its process or node is lost.
 
-    cores  of a Ray that is started here, because RAY_ADDRESS names no cluster
+    cores  of the Ray that is started on this machine if RAY_ADDRESS is not set
     """
 
     def __init__(self, *args, cores: int, **options):
@@ -53,7 +53,7 @@ class RayComputer(SequentialComputer):
 
         if self._sent is None:
             self._sent = ray.put(_pack(self._plain))
-        models, jobs = {}, []  # references: to each version, to each result
+        models, jobs = {}, []  # references to versions of the model and to results
         for work in pieces:
             model_d, *terms = start(work)
             if work.iteration not in models:
@@ -91,9 +91,9 @@ class RayComputer(SequentialComputer):
 
 
 def _connect(cores: int) -> bool:
-    """Join the cluster that RAY_ADDRESS names, or start Ray on this machine. Returns False where it was up already.
+    """Join the cluster at RAY_ADDRESS, or start Ray on this machine. Return False if Ray was connected before.
 
-    Raises ConfigError. An address that does not answer would be tried by Ray for more than five minutes.
+    Raises ConfigError. The address is tested first, because Ray would try it for more than five minutes.
     """
     try:
         from ray import init, is_initialized  # names: a folder called ray can be imported, too
@@ -122,10 +122,10 @@ def _connect(cores: int) -> bool:
 
 @contextmanager
 def binding_to_loopback() -> Iterator[None]:
-    """A Ray that is started in the block listens on the loopback address alone, not on all of this machine.
+    """Let a Ray that is started in the block listen on the loopback address only.
 
-    Ray has no setting of this: an address of the loopback is replaced by the machine's. It does so itself where it
-    supports no clusters, on macOS.
+    Ray has no setting for this: it replaces a loopback address by the machine's, except where it supports no clusters
+    (macOS).
     """
     from ray._private import ray_constants
 
@@ -137,7 +137,7 @@ def binding_to_loopback() -> Iterator[None]:
 
 
 def _pack(computer: SequentialComputer) -> np.ndarray:
-    """The computer as bytes. Parameters that are views of one vector remain so."""
+    """Return the computer as bytes. Parameters that are views of one vector remain views."""
     import numpy as np
     import torch
     from ray import cloudpickle
@@ -149,7 +149,7 @@ def _pack(computer: SequentialComputer) -> np.ndarray:
 
 @lru_cache(1)
 def _unpack(sent) -> SequentialComputer:
-    """The run's computer, kept by the process."""
+    """Return the run's computer, which the process keeps."""
     import ray
     import torch
 
@@ -160,9 +160,9 @@ def _unpack(sent) -> SequentialComputer:
 
 
 def compute(sent: list, work: Work, model: np.ndarray, *terms: np.ndarray | None) -> list[np.ndarray | None]:
-    """Do a piece of work in a process of Ray. Returns the upload and the parts of its ``ComputedUpload``.
+    """Compute a piece of work in a process of Ray. Return the upload and the parts of its ``ComputedUpload``.
 
-    sent  holds the reference to the computer;  model, terms  see queue.Start
+    sent  list with the reference to the computer;  model, terms  see queue.Start
     """
     import torch
 
@@ -172,7 +172,7 @@ def compute(sent: list, work: Work, model: np.ndarray, *terms: np.ndarray | None
 
 
 def _tensor(array: np.ndarray | None) -> Any:
-    """A copy, because arrays from Ray cannot be written."""
+    """Return a copy as a tensor, because arrays from Ray are read-only."""
     import torch
 
     return None if array is None else torch.tensor(array)

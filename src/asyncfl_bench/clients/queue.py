@@ -1,9 +1,8 @@
-"""Dispatched work until its delivery: what is pending, in which order it is computed, and the vectors held for it.
+"""Work from its dispatch to its delivery: the order of computing, and the vectors that are kept for it.
 
-Between dispatch and arrival nothing can change what a client computes, so when a piece of work is computed, and
-together with which others, is free to choose. When the next upload to arrive has not been computed, it is computed
-together with those that are due after it; what is not delivered yet is kept. How changes the speed, never the arrivals,
-the mini-batches or, beyond rounding, the results.
+Nothing between dispatch and arrival changes the result of work, so the queue chooses when it is computed. If the next
+upload is not computed yet, its work is computed together with work that is due later, and those uploads are kept until
+their delivery. The choice changes the speed, but not arrivals and mini-batches, and results only by rounding.
 
 Legend: d parameters, p pieces of work computed together.
 """
@@ -23,8 +22,8 @@ from .versions import BlockRow, Blocks, ClientVectors, ModelVersions, UploadBloc
 if TYPE_CHECKING:
     import torch
 
-    # of a piece of work: (d,) the model it starts from, (d,) what its proximal term pulls to if that is another, and
-    # (d,) what is added to its gradients, if anything
+    # of a piece of work: (d,) the model that it starts from, (d,) the center of its proximal term if that is another
+    # vector, and (d,) the shift of its gradients, or None
     Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
 
 
@@ -33,7 +32,7 @@ class ComputedUpload(NamedTuple):
 
     loss        mean training loss, 0-d
     statistics  of batch normalisation, if the model has them
-    outputs_uc  (u, C) of the local model on the server's own samples, if the rule asks for them
+    outputs_uc  (u, C) of the local model on the server's samples, if the rule needs them
     """
 
     loss: torch.Tensor
@@ -68,10 +67,10 @@ class Computer(Protocol):
         ...
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """An upload with these statistics has reached the server."""
+        """Take the statistics of an upload that reached the server."""
 
     def vectors(self, local_steps: int) -> int:
-        """Vectors of d floats in use while computing, versions of the model and uploads left out."""
+        """Return the vectors of d floats for computing, without versions of the model and uploads."""
         ...
 
     def state_dict(self) -> dict: ...
@@ -104,11 +103,11 @@ class _Result:
 
 
 class WorkQueue:
-    """The executor of a run (simulation.dispatches.Executor): work that is never delivered costs at most its computing.
+    """The executor of a run (simulation.dispatches.Executor).
 
-    computer    how work is computed
-    memories    None, or what each client keeps from one upload to the next
-    keeps_base  a model version is held until the upload is delivered, and delivered with it
+    computer    computes the work
+    memories    vectors that clients keep between uploads; None: they keep none
+    keeps_base  the model that work starts from is kept until the delivery, and delivered with the upload
     versions    models that pending work starts from;  blocks  uploads and workspaces
     """
 
@@ -119,13 +118,13 @@ class WorkQueue:
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
         self._results: dict[int, _Result] = {}
         self._background: _Wave | None = None  # started before it is needed
-        self._unwanted: dict[int, Work] = {}  # of work that was started and given up: will never be delivered
+        self._unwanted: dict[int, Work] = {}  # started, but will never be delivered
         self._lent: UploadBlock | None = None
 
-    # -- what the engine asks for ------------------------------------------------------------------------------------
+    # -- calls of the engine -----------------------------------------------------------------------------------------
 
     def dispatch(self, work: Work, model_d: torch.Tensor) -> None:
-        """Take note of the work and of the model it starts from."""
+        """Queue the work, and keep the model that it starts from."""
         self.versions.hold(work.iteration, model_d)
         if self.memories is not None:
             self.memories.hold(work)
@@ -133,11 +132,11 @@ class WorkQueue:
         heapq.heappush(self._order, (work.due, work.sequence))
 
     def discard(self, work: Work) -> None:
-        """The work will never be delivered. Does not raise: it may be one of several things that happen at once."""
+        """Drop work that will never be delivered. Does not raise, since the engine is in the middle of a step."""
         if self._is_in_background(work):
             try:
                 self._collect()
-            except Stopped:  # when the run resumes it is started again, together with the same others
+            except Stopped:  # a resumed run starts it again with the same other pieces
                 self._unwanted[work.sequence] = work
                 return
         if (result := self._results.pop(work.sequence, None)) is None:
@@ -155,7 +154,7 @@ class WorkQueue:
             self.versions.release(work.iteration)
 
     def deliver(self, work: Work) -> Delivery:
-        """The work's upload, computed now if it has not been yet."""
+        """Return the upload of the work, computed now if necessary."""
         if self._lent is not None:
             self.blocks.release_row(self._lent)
             self._lent = None
@@ -192,15 +191,14 @@ class WorkQueue:
     # -- computing ---------------------------------------------------------------------------------------------------
 
     def start(self, work: Work) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """(d,) the model the work starts from, (d,) what it is pulled to if that is another one, and (d,) what is added
-        to its gradients, if anything."""
+        """Return (d,) the model that the work starts from, and proximal center and shift (see ``Start``)."""
         start_d, memories = self.versions[work.iteration], self.memories
         if memories is None:
             return start_d, None, None
         return start_d, memories.proximal_center(work.client, start_d), memories.shift(work)
 
     def _next_pieces(self, first: Work | None = None) -> list[Work]:
-        """``first`` and the pending work that is due next, as many pieces as are computed together; no more pending."""
+        """Remove ``first`` and the work that is due next from the pending work, and return this wave."""
         pieces = [] if first is None else [self._pending.pop(first.sequence)]
         steps = 0 if first is None else first.local_steps
         limits = self.computer
@@ -227,7 +225,7 @@ class WorkQueue:
         )
 
     def _collect(self) -> None:
-        """Wait for the work started in the background."""
+        """Wait for the work that was started in the background."""
         assert self._background is not None
         self._keep(self._background, self._background.finish())
         self._background = None
@@ -245,9 +243,10 @@ class WorkQueue:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """Wait for what is being computed, but keeps it started: later work must be computed with the same others.
+        """Return the state, after waiting for the work in the background.
 
-        After ``Stopped`` this is all that may be asked: what was given up will be computed again.
+        That work stays there, so that a resumed run computes the same waves. After ``Stopped`` it will be computed
+        again, and this is the only method that may be called.
         """
         state: dict = {
             "versions": self.versions.state_dict(),
@@ -278,7 +277,7 @@ class WorkQueue:
         }
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
-        """``in_flight``: the work that was dispatched here and not delivered; the saved results are a part of it."""
+        """Restore the state. in_flight: work that was dispatched here and not delivered, computed or not"""
         self.versions.state_device = model_d.device
         self.versions.load_state_dict(state["versions"])
         for sequence, saved in state["results"].items():
@@ -302,7 +301,7 @@ class WorkQueue:
 
 
 def _restore_wave(pieces: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Wave:
-    """A wave that was computed before the state was saved."""
+    """Return a wave that was computed before the state was saved."""
     rows = blocks.take_rows(len(pieces), like_d)
     for row, row_d in zip(rows, saved["rows_pd"], strict=True):
         row.row_d.copy_(row_d)

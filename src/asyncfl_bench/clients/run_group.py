@@ -1,8 +1,8 @@
-"""Several runs of one process that share stacks: their ready work is computed together.
+"""Groups of runs in one process that share stacks, so that their ready work is computed together.
 
-Each run has its engine, rule, clock and random streams, in one thread. When a rule waits for an upload, its run hands
-in all ready work. The work is computed when every run waits, or when a stack is full. All stacks have one shape, so
-the bits of an upload do not depend on the other work in its stack.
+Each run has its engine, rule, clock and random streams, in one thread. A run that needs an upload submits all its ready
+work. The work is computed when every run waits, or when a stack is full. All stacks have one shape, so the bits of an
+upload do not depend on the other work in its stack.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 from .queue import WorkQueue
 from .stacked import StackComputer, StackRow, Stacks
 
-_SECONDS = 0.1  # between looks at whether a waiting run was asked to stop
+_SECONDS = 0.1  # between checks whether a waiting run was requested to stop
 
 
 @dataclass(eq=False)
 class _Request:
-    """Work that a run waits for. error: why it was not computed"""
+    """Work that a run waits for. error: of the computation, which the run raises"""
 
     rows: list[StackRow]
     is_done: bool = False
@@ -31,7 +31,7 @@ class _Request:
 class RunGroup:
     """Runs that compute their work together. Runs whose work is not computed in stacks run beside them.
 
-    full         pieces of work with equal keys that are computed without waiting for further runs
+    full         pieces of work with equal keys that are computed without waiting for other runs
     most         largest number of runs at one time
     waves, rows  computations, and pieces of work in them
     """
@@ -42,12 +42,12 @@ class RunGroup:
         self._members = self.most = 0
         self._waiting: list[_Request] = []
         self._stacks: dict[tuple[object, ...], Stacks] = {}
-        self._tasks: dict[object, Any] = {}  # the first task with these samples
+        self._tasks: dict[object, Any] = {}  # by device and digest of samples
         self.waves = self.rows = 0
 
     @contextmanager
     def joining(self, executor: object) -> Iterator[None]:
-        """Let a run compute with the others inside the block, if its work is computed in stacks."""
+        """Let a run compute with the group inside the block, if its work is computed in stacks."""
         computer = executor.computer if isinstance(executor, WorkQueue) else None
         if not isinstance(computer, StackComputer):
             yield
@@ -68,8 +68,8 @@ class RunGroup:
     def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
         """Compute the work of one run together with that of others.
 
-        Raises Stopped if the run is asked to stop while it waits, which leaves its state as it was, and what the
-        computation raised.
+        Raises Stopped if the run is requested to stop while it waits, without a change of its state, and any error of
+        the computation.
         """
         request = _Request(rows)
         with self._turn:
@@ -85,7 +85,7 @@ class RunGroup:
             raise request.error
 
     def _compute_if_ready(self) -> None:
-        """Compute what waits if all runs wait, or the work with one key fills a stack."""
+        """Compute the waiting work if all runs wait, or the work of one key if it fills a stack."""
         groups: dict[tuple[object, ...], list[_Request]] = {}
         for request in self._waiting:
             first = request.rows[0]
@@ -103,7 +103,7 @@ class RunGroup:
             if key not in self._stacks:
                 self._stacks[key] = rows[0].computer.build_stacks()
             self._stacks[key].compute_rows(rows, lambda: None)
-        except BaseException as problem:  # each of these runs raises it
+        except BaseException as problem:  # each run raises it
             error = problem
         for request in requests:
             request.is_done, request.error = True, error

@@ -1,4 +1,4 @@
-"""The samples of each step of a piece of work: drawn by seed, client and count, fetched many mini-batches at once.
+"""The samples of each step of work: drawn by seed, client and count, and fetched for several mini-batches at once.
 
 Legend: B samples of a mini-batch, m samples of several.
 """
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ..types import Augmentation
 
-MANY_STEPS = 8  # of a piece of work, from which on its draws are made when they are needed
-CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and what is fetched is still in the cache when it is used
+MANY_STEPS = 8  # with as many steps, work draws its mini-batches one by one
+CHUNK_BYTES = 2**20  # of samples fetched at once: few calls, and samples stay in the cache until they are used
 
 
 class Batches:
@@ -29,7 +29,7 @@ class Batches:
 
     partition   list of n index arrays into the training set
     batch_size  samples per mini-batch, or "all" for the full local data at every step, in order
-    The last mini-batch of a pass may be smaller; a client with fewer samples than a batch uses all of them.
+    The last mini-batch of a pass may be smaller. A client with fewer samples than a mini-batch uses all of them.
     """
 
     def __init__(self, partition: list[np.ndarray], batch_size: int | str, streams: Streams):
@@ -37,15 +37,15 @@ class Batches:
         self._stream = streams.batch
 
     def batches_of(self, work: Work) -> list[np.ndarray]:
-        """``work.local_steps`` index arrays. An empty client gives empty ones."""
+        """Return ``work.local_steps`` index arrays, empty ones for a client without samples."""
         return list(self._draw(work, self._stream(work.client, work.count)))
 
     def one_by_one(self, work: Work) -> Iterator[np.ndarray]:
-        """The same, each pass drawn when it is reached: work of many steps need not hold all its indices at once."""
+        """Yield the same arrays. Each pass is drawn when it begins, so that few indices are in memory."""
         return self._draw(work, self._stream.separate_generator(work.client, work.count))
 
     def sample_count(self, client: int) -> int:
-        """Samples the client holds."""
+        """Return the number of the client's samples."""
         return len(self._partition[client])
 
     def _draw(self, work: Work, generator: np.random.Generator) -> Iterator[np.ndarray]:
@@ -62,11 +62,10 @@ class Batches:
 
 
 class Samples:
-    """Where the steps of a piece of work get their samples. Nothing here is shared by two pieces of work, so each may
-    be computed in its own thread.
+    """Samples for the steps of work. Two pieces of work share nothing here, so each may have its thread.
 
     task     models.task.Task
-    augment  the stream of crops and flips; None: images as they are
+    augment  the stream of crops and flips; None: images are not changed
     host_labels  labels stay on the CPU
     """
 
@@ -75,13 +74,13 @@ class Samples:
         self._augment, self._host_labels = augment, host_labels
 
     def batches(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
-        """The samples of each step by their place in the training set, and how they are cut."""
+        """Yield the samples of each step as indices of the training set, and their crops and flips."""
         generator = self._augment.separate_generator(work.client, work.count) if self._augment is not None else None
         for batch in self._batches.one_by_one(work):
             yield batch, None if generator is None else self._task.draw_augmentation(generator, len(batch))
 
     def draw(self, work: Work) -> Iterator[tuple[np.ndarray, Augmentation | None]]:
-        """The same. Not for threads: work of few steps shares streams, as to make a generator takes longer."""
+        """Yield the same, faster for few steps. Not for threads, because streams are shared."""
         if work.local_steps >= MANY_STEPS:
             return self.batches(work)
         batches = self._batches.batches_of(work)
@@ -91,15 +90,17 @@ class Samples:
         return iter([(batch, self._task.draw_augmentation(generator, len(batch))) for batch in batches])
 
     def load_distinct(self, work: Work) -> tuple[Tensor, Tensor, Iterator[Tensor]]:
-        """x (m, ...) and y (m,) of every sample that some step sees, once and as they are; and of each step the (B,)
-        places of its samples there."""
+        """Return x (m, ...) and y (m,) of the distinct samples of all steps, and for each step (B,) indices of them.
+
+        The samples are not augmented.
+        """
         batches = list(self._batches.one_by_one(work))
         seen, place = np.unique(np.concatenate(batches), return_inverse=True)
         ends = np.cumsum([len(batch) for batch in batches])[:-1]
         return *self._task.batch(seen), iter(send(place, self._task.device).tensor_split(ends.tolist()))
 
     def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
-        """x (m, ...) and y (m,) of some mini-batches, one after another, and the number of samples in each."""
+        """Yield x (m, ...) and y (m,) of several mini-batches in a row, and the number of samples in each."""
         fitting = CHUNK_BYTES // (4 * int(np.prod(self._task.shape)))
         fetched: list[tuple[np.ndarray, Augmentation | None]] = []
         m = 0
@@ -120,6 +121,6 @@ class Samples:
         return x, self._task.labels(indices) if self._host_labels else y, [len(batch) for batch in batches]
 
     def steps(self, work: Work) -> Iterator[tuple[Tensor, Tensor]]:
-        """x (B, ...) and y (B,) of each step."""
+        """Yield x (B, ...) and y (B,) of each step."""
         for x, y, sizes in self.chunks(work):
             yield from zip(x.split(sizes), y.split(sizes), strict=True)

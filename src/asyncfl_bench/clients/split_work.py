@@ -1,4 +1,4 @@
-"""Clients that hold the first layers of the model, and train them with the server mini-batch by mini-batch.
+"""The executor of split learning: clients hold the first layers and train them with the server step by step.
 
 Legend: d parameters of the clients' part, B samples of a mini-batch.
 """
@@ -57,7 +57,7 @@ class SplitExecutor:
 
     part     the clients' part of the model (models.parts.NetworkPart or CompiledPart)
     d        its parameters
-    samples  where mini-batches come from;  local  what a client's step is
+    samples  source of mini-batches;  local  local training, for its steps
     workers  threads; 0: none
     """
 

@@ -1,8 +1,8 @@
-"""Computing all work that is ready in stacks of a fixed number of models, on a GPU.
+"""The computer of all ready work in stacks of a fixed number of models, on a GPU.
 
-Every stack has one shape, whatever is in it: rows without work have weight 0. So one captured graph takes a step of all
-models of a stack, and the bits of an upload do not depend on the other work in its stack. Work of several numbers of
-steps shares a stack, the longest first: a row whose work has ended is computed along and thrown away.
+All stacks have one shape; rows without work have weight 0. So one captured graph takes a step of all models of a stack,
+and the bits of an upload do not depend on the other work in its stack. Work of different lengths shares a stack, the
+longest first. A row whose work has ended is still computed, and its result is not used.
 
 Legend: d parameters, p pieces of work of a wave, R rows of a stack, B samples of a mini-batch, S steps, C classes.
 """
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     Capture = Callable[[Callable[[], None], Sequence[torch.Tensor]], Any]
 
 # constants, as bits must depend neither on free memory nor on the card
-ROWS = 16  # models of a stack: more gain little
-SAMPLES = 2**12  # of all mini-batches of a stack: large ones leave room for fewer rows
-WAVE = 1024  # pieces of work at once
-WAVE_STEPS = 2**12  # steps of them: all their samples are drawn and sent before the first step
+ROWS = 16  # models of a stack; more are hardly faster
+SAMPLES = 2**12  # of all mini-batches of a stack, so that stacks of large mini-batches have fewer rows
+WAVE = 1024  # pieces of work in a wave
+WAVE_STEPS = 2**12  # steps of a wave, whose samples are all drawn and sent before the first step
 
 
 def rows_of_stack(b: int) -> int:
@@ -49,10 +49,10 @@ def rows_of_stack(b: int) -> int:
 class StackRow:
     """A piece of work in a stack.
 
-    computer  of the run that it is of
-    received  the model that it starts from, what this is pulled to, and what is added to its gradients
-    upload_d  where its upload is written
-    loss      its mean, once computed
+    computer  computer of its run
+    received  the model that it starts from, proximal center and shift (see queue.Start)
+    upload_d  memory for its upload
+    loss      mean loss, once computed
     """
 
     computer: StackComputer
@@ -66,7 +66,7 @@ class Stacks:
     """Computes pieces of work in stacks of one shape.
 
     capture  captures the step of a stack
-    report   gets the reason, in one line, if the step cannot be captured
+    report   called with the reason, in one line, if the step cannot be captured
     """
 
     def __init__(self, capture: Capture, report: Callable[[str], None]):
@@ -91,7 +91,7 @@ class Stacks:
     def _compute_stack(
         self, rows: list[StackRow], steps: Sequence[torch.Tensor], raise_if_stopped: Callable[[], None]
     ) -> None:
-        """steps: numbers (R, width) of each"""
+        """Compute one stack. steps: (R, width) numbers of each step"""
         received, uploads = [row.received for row in rows], [row.upload_d for row in rows]
         if self._stack is None:
             self._stack = self._build_stack(rows[0].computer, received, steps[0])
@@ -110,7 +110,7 @@ class Stacks:
                 left = unfinished
 
     def _build_stack(self, computer: StackComputer, received: list[Received], numbers: torch.Tensor) -> _Stack:
-        """Return a stack whose step is captured, if it can be. received, numbers: of a step, to try it with"""
+        """Build a stack and capture its step if possible. received, numbers: inputs of a step, for the capture"""
         stack = _Stack(computer, received[0])
         stack.load(received)
         try:
@@ -121,7 +121,7 @@ class Stacks:
 
 
 def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:
-    """For each stack the numbers (R, width) of each of its steps, on the device: one copy for all."""
+    """Yield the (R, width) numbers of each step of each stack, on the device after one copy for all."""
     computer, lengths = parts[0][0].computer, [rows[0].work.local_steps for rows in parts]
     numbers = np.zeros((sum(lengths), computer.rows, computer.width), np.int32)
     last = 0
@@ -135,10 +135,9 @@ def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:
 class StackComputer(SequentialComputer):
     """Stacked models: one captured graph is a step of R models, from the samples' indices to the changed models.
 
-    Results equal those of one after another up to rounding. For networks that ``StackedNetwork`` knows.
+    For networks that ``StackedNetwork`` supports; results equal sequential ones up to rounding.
 
-    capture  captures the step
-    report   gets the reason, in one line, if the step cannot be captured
+    capture, report  see ``Stacks``
     """
 
     most_pieces = WAVE
@@ -151,13 +150,13 @@ class StackComputer(SequentialComputer):
         self.batch = most if isinstance(size, str) else min(size, most)
         self.rows = rows_of_stack(self.batch)
         self.augments = self._augment is not None
-        # of a model in a step: indices and weights of its samples, their cuts, the client's number and the local step
+        # numbers of a model in a step: indices, weights and crops of its samples, its client, and its step size
         self.width = (5 if self.augments else 2) * self.batch + 2
         self.build_stacks = partial(Stacks, capture, report)
         self.stacks = self.build_stacks()
 
     def bias_of(self, client_r: torch.Tensor) -> torch.Tensor | None:
-        """(R, C) what joins the logits of these clients' losses; None without logit adjustment."""
+        """Return (R, C) numbers to add to the logits of these clients' losses; None without logit adjustment."""
         return None if self._bias_nc is None else self._bias_nc.index_select(0, client_r)
 
     def begin(
@@ -176,16 +175,15 @@ class StackComputer(SequentialComputer):
 
     @cached_property
     def stack_key(self) -> tuple[object, ...]:
-        """Return what runs must share so that one graph computes the work of both."""
+        """Key of runs whose work one graph can compute."""
         task, config = self.task, self.local.config
         step = config if config.optimizer == "adamw" else replace(config, lr=1.0)  # others take each row's step size
-        own = id(self) if self._bias_nc is not None else 0  # adjusted logits are of the run's clients
+        own = id(self) if self._bias_nc is not None else 0  # adjusted logits belong to the clients of one run
         network = str(task.flat.module), str(task.device), task.samples_digest
         return (*network, self.batch, self.width, self.local.upload_kind, str(step), own)
 
     def fill_in(self, numbers: np.ndarray, work: Work) -> None:
-        """Write the work's numbers (S, width), zero at first, in the order of ``width``. Those that are not whole are
-        float32."""
+        """Write the work's numbers into zeros (S, width), in the order of ``width``; fractions as float32."""
         b, floats = self.batch, numbers.view(np.float32)
         numbers[:, -2], floats[:, -1] = work.client, self.local.lr(work)
         for step, (batch, cut) in enumerate(self.samples.draw(work)):
@@ -195,7 +193,7 @@ class StackComputer(SequentialComputer):
                     numbers[step, place * b : place * b + size] = column
 
     def vectors(self, local_steps: int) -> int:
-        return (1 + self.local.vectors(2)) * self.rows  # whatever the work, a stack is the same
+        return (1 + self.local.vectors(2)) * self.rows  # all stacks have one shape
 
     def activations(self, b: int) -> int:
         return self.task.stacked_step_bytes(self.batch, self.rows)
@@ -204,7 +202,7 @@ class StackComputer(SequentialComputer):
 class _Stack:
     """Static memory of R models, and a step of all of them.
 
-    received  of any piece of work: shows whether gradients are shifted
+    received  of a piece of work, to see whether gradients have a shift
     """
 
     def __init__(self, computer: StackComputer, received: Received):
@@ -239,7 +237,7 @@ class _Stack:
         self._step: Callable[[], None] = self.compute
 
     def capture_step(self, capture: Capture, numbers: torch.Tensor) -> None:
-        """Take steps by a graph from now on, tried with these numbers. Raises RuntimeError if that is not possible."""
+        """Capture a graph for steps, on these numbers. Raises RuntimeError if that is not possible."""
         self._numbers.copy_(numbers)
         memory = [self._numbers, self._w_rd, self._out_rd, self._total_r]
         memory += [self._descent.velocity, self._center_rd, self._shift_rd]
@@ -252,8 +250,8 @@ class _Stack:
         starts, centers, shifts = (list(vectors) for vectors in zip(*received, strict=True))
         for rows_rd, vectors in (self._w_rd, starts), (self._center_rd, centers), (self._shift_rd, shifts):
             if rows_rd is not None:
-                given = [start_d if one is None else one for one, start_d in zip(vectors, starts, strict=True)]
-                torch._foreach_copy_(list(rows_rd[: len(given)].unbind()), given)
+                filled = [start_d if one is None else one for one, start_d in zip(vectors, starts, strict=True)]
+                torch._foreach_copy_(list(rows_rd[: len(filled)].unbind()), filled)
         self._total_r.zero_()
         if self._descent.velocity is not None:
             self._descent.velocity.zero_()
@@ -270,7 +268,7 @@ class _Stack:
             self._w_rd.grad = None
 
     def compute(self) -> None:
-        """Compute gradients, and with SGD the changed models."""
+        """Compute gradients, and with SGD take the step."""
         self._gradient(self._w_rd, 0, self._out_rd)
         if self._local.config.optimizer == "sgd":
             if self._moves:
@@ -281,7 +279,7 @@ class _Stack:
     def unload(
         self, part: slice, steps: int, starts: list[torch.Tensor], uploads: list[torch.Tensor]
     ) -> Sequence[torch.Tensor]:
-        """Write the uploads of these rows, whose work of that many steps has ended; return their mean losses."""
+        """Write the uploads of these rows, whose work has ended after ``steps`` steps. Return their mean losses."""
         import torch
 
         if not self._moves:

@@ -1,4 +1,4 @@
-"""Vectors that outlive one arrival: model versions still needed, results not yet delivered, clients' memories.
+"""Vectors that are kept between arrivals: model versions, computed uploads, and clients' memories.
 
 Legend: n clients, d parameters, p pieces of work computed together.
 """
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class ModelVersions(Stateful):
-    """The global model as it was at each server iteration that uncomputed work started from.
+    """Copies of the global model at the server iterations from which work in the queue starts.
 
-    One copy per version, shared by all its holders, recycled when the last one lets go: at most as many vectors of d
-    floats as there is work in flight, whatever the length of the run.
+    All work of a version shares one copy, whose memory is reused after the last release. So there are at most as many
+    vectors of d floats as pieces of work in flight.
     """
 
     state_names = ("_held",)
 
     def __init__(self, device: torch.device | None = None):
-        """device: of the vectors that a state brings."""
+        """Create no version. device: of vectors that are loaded from a state"""
         self.state_device = device
         self._held: dict[int, list] = {}  # iteration -> [vector, holders]
         self._spare: list[torch.Tensor] = []
@@ -38,7 +38,7 @@ class ModelVersions(Stateful):
 
     @property
     def peak_versions(self) -> int:
-        """Largest number of versions held at the same time: the vectors of d floats it keeps."""
+        """Largest number of versions at one time, which is the number of vectors of d floats in memory."""
         return len(self._held) + len(self._spare)
 
     def hold(self, iteration: int, model_d: torch.Tensor) -> None:
@@ -60,7 +60,7 @@ class ModelVersions(Stateful):
 
 
 class UploadBlock:
-    """(p, d) uploads computed together; goes back to its pool when all have been used."""
+    """(p, d) uploads that were computed together; the block returns to its pool after the last use."""
 
     def __init__(self, rows_pd: torch.Tensor):
         self.rows_pd = rows_pd
@@ -79,10 +79,10 @@ class BlockRow(NamedTuple):
 
 
 class Blocks:
-    """Recycles blocks, since fresh memory of this size costs a CPU more than the arithmetic on it.
+    """Pool of blocks. New memory of this size takes a CPU longer than the arithmetic on it.
 
-    rows, most_rows  vectors of d floats in all its blocks, now and at most so far: a block lives until its last upload
-                     was used, so with uploads computed long before they arrive there are several times those waiting
+    rows, most_rows  vectors of d floats in all blocks, now and at most so far. A block is kept until its last upload is
+                     used, so there are more rows than waiting uploads
     """
 
     def __init__(self):
@@ -106,38 +106,35 @@ class Blocks:
         return [BlockRow(block, row) for row in range(p)]
 
     def release_row(self, block: UploadBlock) -> None:
-        """One upload of the block was used; after the last one the block is recycled."""
+        """Note that an upload of the block was used. After the last one the block can be taken again."""
         block.waiting -= 1
         if not block.waiting:
             self._spare.append(block)
 
 
 class ClientVectors(Stateful):
-    """A vector that each client keeps from one upload to the next.
-
-    Changed only at delivery: work that is discarded leaves client and server in step.
-    """
+    """A vector that each client keeps between uploads. It changes only at a delivery, so lost work changes nothing."""
 
     def hold(self, work: Work) -> None:
-        """The work was dispatched."""
+        """Note a dispatch."""
 
     def release(self, work: Work) -> None:
-        """It was delivered, or never will be."""
+        """Note that the work was delivered or discarded."""
 
     def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor | None:
-        """(d,) center of the client's proximal term; None: the received model."""
+        """Return (d,) the center of the client's proximal term; None: the received model."""
         return None
 
     def shift(self, work: Work) -> torch.Tensor | None:
-        """(d,) what is added to each of its mini-batch gradients; None: nothing."""
+        """Return (d,) the shift that is added to each mini-batch gradient; None: no shift."""
         return None
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
-        """(d,) what the client sends, lent until the next call."""
+        """Return (d,) the vector that the client sends, lent until the next call."""
         return vector_d
 
     def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor | None:
-        """(d,) change of the client's variate, sent with the upload and lent until the next call; None: it has none."""
+        """Return (d,) the change of the client's variate for the upload, lent until the next call, or None."""
         return None
 
 
@@ -151,11 +148,11 @@ class ClientSums(ClientVectors):
         self.sums = Rows(n, like_d, place, storage.folder if storage else None)
 
     def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
-        """(d,) center of the proximal term: the received model minus the client's sum."""
+        """Return (d,) the received model minus the client's sum."""
         return start_d - self.sums[client]
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
-        """What the client sends: the upload itself, which its sum takes in."""
+        """Return the upload, after adding it to the client's sum."""
         self.sums.put(client, self.sums[client] + vector_d)
         return vector_d
 
@@ -166,12 +163,11 @@ class ClientSums(ClientVectors):
 class ClientVariates(ClientVectors):
     """A control variate c_i of each client, an estimate of its gradient, for rules that correct local steps (FedAC).
 
-    Each gradient gains c - c_i, with c the server's variate as it was when the work was dispatched. At the end
-    c_i <- -D_i / (K lr) - (c - c_i), the mean of the K gradients without what they gained, and the client sends by how
-    much c_i changed.
+    Each gradient gains c - c_i, with the server's variate c at the dispatch. At the end
+    c_i <- -D_i / (K lr) - (c - c_i), the mean of the K gradients without this shift, and the client sends the change.
 
-    server_d  () -> (d,) c as it is;  lr  the local step of a piece of work
-    Memory: n d floats in ``place`` (storage.PLACES), and c of every version of the model held, on the device.
+    server_d  () -> (d,) the current c;  lr  the local step size of a piece of work
+    Memory: n d floats in ``place`` (storage.PLACES), and c of every model version, on the device.
     """
 
     def __init__(
@@ -198,10 +194,10 @@ class ClientVariates(ClientVectors):
         return self.versions[work.iteration] - self.variates[work.client]
 
     def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
-        if not work.samples:  # an empty client has nothing to say
+        if not work.samples:  # a client without samples does not change
             return vector_d.new_zeros(vector_d.shape)
         mean_d = vector_d / (-work.local_steps * self._lr(work))
-        change_d = mean_d - self.versions[work.iteration]  # what c_i gains, c - c_i taken off the mean
+        change_d = mean_d - self.versions[work.iteration]  # of c_i: the mean minus the shift minus c_i
         self.variates.put(work.client, self.variates[work.client] + change_d)
         return change_d
 
@@ -212,8 +208,7 @@ class ClientVariates(ClientVectors):
 class ClientMemories(ClientVectors):
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
-    A change is a double: rounded to single precision, every message would leave the server's sum a little further
-    behind its clients.
+    Changes are doubles: rounded to single precision they would let the server's sum drift away from its clients.
     Memory: n d floats in ``place`` (storage.PLACES), at most 4 d on the device.
     """
 
@@ -224,7 +219,7 @@ class ClientMemories(ClientVectors):
         self._wide_d = self._change_d.clone() if like_d.device.type == "cpu" else None
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
-        """(d,) doubles, what the client sends: vector - previous, lent until the next call; previous <- vector."""
+        """Return (d,) doubles vector - previous, lent until the next call, and set previous <- vector."""
         previous_d = self.previous[client]
         self._change_d.copy_(vector_d).sub_(previous_d if self._wide_d is None else self._wide_d.copy_(previous_d))
         self.previous.put(client, vector_d)

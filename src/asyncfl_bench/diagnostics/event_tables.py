@@ -72,7 +72,7 @@ class Exchanges(EventTable):
         "iteration": np.int64,  # server iterations done at the arrival
         "staleness": np.int64,
         "batch": np.int64,  # samples of the mini-batch
-        "delay": np.float64,  # virtual time since the dispatch of the task
+        "delay": np.float64,  # virtual time since the dispatch
         "uplink_bytes": np.int64,
         "stepped": np.bool_,  # the server's part moved
         "answered": np.float64,  # virtual time of the reply; NaN if the run ended before

@@ -1,4 +1,4 @@
-"""C++ source as a loaded library, by a compiler that is there, kept for the next process."""
+"""Compiling C++ source into a library, which is cached for later processes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_library(source: str) -> ctypes.CDLL:
     raise BenchError(_failed[key])
 
 
-_failed: dict[tuple[str, ...], str] = {}  # source and compilers -> why none did it: each may have taken its time
+_failed: dict[tuple[str, ...], str] = {}  # source and compilers -> last error
 
 
 def _load_or_compile(compiler: list[str], source: str) -> ctypes.CDLL:
@@ -49,7 +49,7 @@ def _load_or_compile(compiler: list[str], source: str) -> ctypes.CDLL:
     folder = cache_folder() / "native"
     try:
         for kept in folder.glob(f"{key}-*.so"):
-            # to load a damaged one may end the process, to read a fifo may never end
+            # loading a damaged library may end the process, reading a fifo may never end
             if kept.is_file() and _digest(kept.read_bytes()) == kept.stem.rpartition("-")[2]:
                 return ctypes.CDLL(str(kept))
         with tempfile.TemporaryDirectory() as own:
@@ -84,14 +84,14 @@ def _compile(source: str, command: list[str], folder: Path) -> Path:
 def _run_command(command: list[str]) -> tuple[int, str, str]:
     """Run a command and return (exit status, output, errors). Raises BenchError if it does not start or end."""
     pipe = subprocess.PIPE
-    # a new session: Ctrl-C is for the run, which then stops in order
+    # a new session: Ctrl-C is for the run only
     options: dict[str, Any] = {"stdout": pipe, "stderr": pipe, "encoding": "utf-8", "errors": "replace"}
     try:
         with subprocess.Popen(command, start_new_session=True, **options) as process:
             try:
                 stdout, stderr = process.communicate(timeout=TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)  # with what it started
+                os.killpg(process.pid, signal.SIGKILL)  # and its children
                 raise BenchError(f"{command[0]} did not end within {TIMEOUT_S} s") from None
     except OSError as error:
         raise BenchError(f"{command[0]}: {error}") from None
@@ -121,7 +121,7 @@ def _version(command: tuple[str, ...]) -> str:
 
 @cache
 def _processor() -> str:
-    """What tells processors apart for which ``-march=native`` is not the same."""
+    """Return a text that differs between processors with different results of ``-march=native``."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
         return next(line for line in lines if line.startswith(("flags", "Features")))

@@ -1,6 +1,6 @@
-"""The gradient of any network as one launch: its operators are captured once as a CUDA graph and then replayed.
+"""The gradient of any network as one launch: a CUDA graph captures its operators once and replays them.
 
-For networks whose step is many small kernels: launching these one by one takes longer than computing them.
+This is faster for networks whose step is many small kernels, which take longer to launch than to compute.
 
 Legend: d parameters, B samples of a mini-batch, C classes.
 """
@@ -18,8 +18,8 @@ from ..errors import first_line
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # x, y, weight_b and bias_c
 
-MOST_GRAPHS = 8  # shapes of mini-batches; those of further shapes are computed operator by operator
-SEEN_FIRST = 2  # uses of a shape before it is captured: many shapes come once
+MOST_GRAPHS = 8  # shapes of mini-batches with a graph; for others each operator is launched
+SEEN_FIRST = 2  # uses of a shape before its capture: many shapes occur once
 
 
 class Graph(Protocol):
@@ -32,9 +32,9 @@ class Graphs(Protocol):
     """Captures operators."""
 
     def capture(self, compute: Callable[[], object]) -> Graph:
-        """Return a graph that does what ``compute`` does, on the same memory. Its Python is called a few times.
+        """Return a graph of the operators of ``compute``, which is called a few times.
 
-        What ``compute`` reads and writes must be in memory that stays. Raises RuntimeError if an operator cannot be
+        All memory that ``compute`` reads and writes must stay allocated. Raises RuntimeError if an operator cannot be
         captured.
         """
         ...
@@ -43,8 +43,8 @@ class Graphs(Protocol):
 class CudaGraphs:
     """Captures on a GPU.
 
-    All graphs share one pool of memory, since they run one after another and leave nothing in it. They also share
-    one stream to capture on: cuBLAS keeps 32 MiB for each stream in deterministic mode.
+    All graphs share one pool of memory, because they run one after another and keep nothing in it. They share one
+    stream for captures, because cuBLAS keeps 32 MiB for each stream in deterministic mode.
     """
 
     def __init__(self, device: str) -> None:
@@ -65,14 +65,14 @@ class CudaGraphs:
 
 
 def graphs_or_none(device: str) -> Graphs | None:
-    """Return what captures on the device; None for a CPU."""
+    """Return the object that captures on the device; None for a CPU."""
     return CudaGraphs(device) if device.startswith("cuda") else None
 
 
 def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Sequence[Tensor]) -> Graph:
-    """Return the graph of ``compute``, whose replay at other numbers has the bits of the operators.
+    """Return the graph of ``compute``, after a test that its replay on other numbers has the bits of the operators.
 
-    memory  all that ``compute`` reads and that changes between replays, and all that it writes; left as it was
+    memory  tensors that ``compute`` reads and that change between replays, and those that it writes; they do not change
     Raises RuntimeError if an operator cannot be captured, or if the bits differ.
     """
     before, results = [part.clone() for part in memory], []
@@ -109,7 +109,7 @@ class WeightedModel(Protocol):
 
 
 class _Step:
-    """Static memory of one shape of mini-batch, and the graph that writes the gradient of what is in it."""
+    """Static memory of one shape of mini-batch, and the graph of its gradient."""
 
     def __init__(self, network: GraphedNetwork, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None):
         self._network = network
@@ -130,20 +130,19 @@ class _Step:
 
 
 class GraphedNetwork:
-    """Computes gradients as ``FlatModel`` does, from the third mini-batch of a shape on by a graph.
+    """Computes gradients as ``FlatModel``, from the third mini-batch of a shape on by a graph, with equal bits.
 
-    Smaller mini-batches are filled up to ``size`` with weight 0, so that most have one shape. Operators and graphs give
-    the same bits, so it does not matter which of the two computed a gradient. Not for batch normalisation, which
-    would see what is filled in.
+    Smaller mini-batches are padded to ``size`` with weight 0, so that most have one shape. Not for batch normalisation,
+    whose statistics would include the padding.
 
-    flat    of this network alone: its parameters stay bound to static memory
-    size    samples of a full mini-batch; 0: no mini-batch is filled up
-    report  gets the reason, in one line, if the network cannot be captured
+    flat    of this network only: its parameters stay bound to static memory
+    size    samples of a full mini-batch; 0: no padding
+    report  called with the reason, in one line, if the network cannot be captured
     """
 
     has_statistics = False
     reads_in_place = False
-    vectors = 3  # of d floats: those below and the initial one of ``flat``
+    vectors = 3  # of d floats: w_d, out_d and the initial vector of ``flat``
 
     def __init__(self, flat: WeightedModel, graphs: Graphs, size: int, report: Callable[[str], None]):
         self.graphs = graphs
@@ -156,7 +155,7 @@ class GraphedNetwork:
 
     def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, bias_c: Tensor | None = None) -> Tensor:
         """See ``FlatModel.gradient``."""
-        inputs: Inputs = (*self._fill_up(x, y), bias_c)
+        inputs: Inputs = (*self._pad(x, y), bias_c)
         self.w_d.copy_(w_d)
         step = self._find_step(*inputs)
         loss = self.compute(*inputs) if step is None else step.replay(*inputs)
@@ -164,7 +163,7 @@ class GraphedNetwork:
         return loss
 
     def compute(self, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None) -> Tensor:
-        """Write the gradient at ``w_d`` into ``out_d``, operator by operator; return the loss."""
+        """Write the gradient at ``w_d`` into ``out_d``, operator by operator. Return the loss."""
         return self._flat.gradient(self.w_d, x, y, self.out_d, bias_c, weight_b)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
@@ -172,10 +171,10 @@ class GraphedNetwork:
         self.w_d.copy_(w_d)
         return self._flat.logits(self.w_d, x)
 
-    def _fill_up(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _pad(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return x, y and weights (B,) of a mini-batch of at least ``size`` samples.
 
-        A copy of the first sample is filled in: some networks divide by zero for a sample of zeros.
+        The padding is copies of the first sample, because some networks divide by zero for a sample of zeros.
         """
         b, missing = len(y), max(0, self._size - len(y))
         if (key := (b, missing)) not in self._weights:
@@ -185,7 +184,7 @@ class GraphedNetwork:
         return x, y, self._weights[key]
 
     def _find_step(self, x: Tensor, y: Tensor, weight_b: Tensor, bias_c: Tensor | None) -> _Step | None:
-        """Return the captured step for inputs of these shapes; None if the operators are to compute them."""
+        """Return the captured step for inputs of these shapes; None if there is none."""
         key = (tuple(x.shape), x.dtype, bias_c is None)
         if key in self._steps:
             return self._steps[key]

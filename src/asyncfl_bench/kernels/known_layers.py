@@ -1,4 +1,4 @@
-"""Networks of which formulas and kernels know all that they do."""
+"""Networks of plain layers, which formulas and kernels can compute."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ KINDS = (nn.Conv2d, nn.Flatten, nn.Linear, nn.MaxPool2d, nn.ReLU)
 
 
 def plain_layers(module: nn.Module) -> list[nn.Module]:
-    """The layers of an ``nn.Sequential`` whose layers are torch's own of a few kinds; of any other network none.
+    """Return the layers of an ``nn.Sequential`` of torch's layers of a few kinds; an empty list for any other network.
 
-    A class of one's own, a hook, a layer that stands in two places or a parameter that is not trained does something
-    that only torch does.
+    Other networks are those with another class, a hook, a repeated layer or a parameter that is not trained.
     """
     if type(module) is not nn.Sequential:
         return []

@@ -1,8 +1,8 @@
 """Small convolutional networks on a CPU by a kernel in C++ (native.cpp) that is compiled for their shapes.
 
 torch takes several times as long for a LeNet5 gradient of 50 samples on one core (``make bench``, W1). The kernel is
-compiled on first use, by the C++ compiler that is there or by the package ``ziglang``, and kept; without one torch
-computes as ever.
+compiled at first use, by a C++ compiler of the system or of the package ``ziglang``, and cached. Without a compiler
+torch computes the gradient.
 
 Where a number is infinite or NaN, the gradient is not finite in the same components as torch's.
 
@@ -28,11 +28,10 @@ from ..errors import BenchError
 from .compiler import build_library
 from .known_layers import plain_layers
 
-SOURCE = (
-    Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
-)  # now: a long sweep may outlive the package it began with
+# read at import, because the package may change during a long sweep
+SOURCE = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which are on a thread's stack
-TOLERANCE = 1e-3  # of the check beside torch, relative to the largest component: rounding stays far below
+TOLERANCE = 1e-3  # of the comparison with torch, relative to the largest component; rounding is far smaller
 _ENTRIES = """
 extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
                          const float* bias, int64_t b, float* out, float* d_in, float* loss, char* memory) {
@@ -59,7 +58,7 @@ class VectorModel(Protocol):
 
 @dataclass(frozen=True)
 class Convolution:
-    """With a square kernel and zero padding; then bias, ReLU and a 2x2 max-pool or none. Sizes are those that enter."""
+    """A convolution with square kernel, zero padding, bias and ReLU; perhaps a 2x2 max-pool. Sizes of its input."""
 
     channels: int
     height: int
@@ -71,15 +70,18 @@ class Convolution:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(channels, height, width) of what comes out."""
+        """(channels, height, width) of the output."""
         height, width = (side + 2 * self.padding - self.kernel + 1 for side in (self.height, self.width))
         return (self.outputs, height // 2, width // 2) if self.pool else (self.outputs, height, width)
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Blocks of convolution, then linear layers with ReLU in between: features, hidden widths, classes. Of the first
-    layers of a network that is cut perhaps features alone, or a ReLU behind the last of them, too."""
+    """Shapes of a network: blocks of convolution, then linear layers with ReLU in between.
+
+    widths  features, hidden widths and classes; the first layers of a cut network may have features only
+    relu    a ReLU follows the last layer, in a cut network
+    """
 
     convolutions: tuple[Convolution, ...]
     widths: tuple[int, ...]
@@ -124,7 +126,7 @@ class Shapes:
         return linear + sum((c.channels * c.kernel**2 + 1) * c.outputs for c in self.convolutions)
 
     def source(self) -> str:
-        """The kernel for these shapes."""
+        """Return the source of the kernel for these shapes."""
         last = len(self.convolutions) - 1
         blocks = []
         for i, c in enumerate(self.convolutions):
@@ -161,7 +163,7 @@ class BatchSelection:
     """The samples of a mini-batch by index, and the crop of each image.
 
     index    (B,) whole numbers
-    augment  dy, dx, flip as in ``Task.batch``, around images ``border`` pixels of zeros; None: images as they are
+    augment  dy, dx, flip as in ``Task.batch``, with ``border`` pixels of zeros around images; None: no change
     """
 
     def __init__(self, index: np.ndarray, augment: Sequence[np.ndarray] | None = None, border: int = 0):
@@ -209,11 +211,10 @@ class NativeNetwork:
     def try_compile(
         cls, flat: VectorModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None
     ) -> NativeNetwork | None:
-        """Compile the kernel for a network; None if the kernel does not support the network.
+        """Compile the kernel for a network. Return None if the kernel does not support the network.
 
+        numbers_cv  (C, 256) float32 if samples are uint8: the number of each value of a channel
         Raises BenchError if there is no compiler, compilation fails, or the results differ from torch.
-
-        numbers_cv  (C, 256) float32, where samples are uint8: the number that each value of a channel stands for
         """
         shapes = Shapes.try_from_module(flat.module, data_shape)
         if shapes is None or shapes.relu or len(shapes.widths) == 1 or shapes.d != flat.d:
@@ -227,7 +228,7 @@ class NativeNetwork:
         """Compile the kernel for these shapes. The results are not compared with torch."""
         try:
             return cls(build_library(shapes.source()), shapes.widths[-1], numbers_cv)
-        except AttributeError as error:  # some compiler made something else
+        except AttributeError as error:  # the library has other functions
             raise BenchError(str(error)) from None
 
     def gradient(
@@ -239,18 +240,20 @@ class NativeNetwork:
         bias_c: Tensor | None = None,
         chosen: BatchSelection | None = None,
     ) -> Tensor:
-        """See ``FlatModel.gradient``; results equal its up to rounding.
+        """See ``FlatModel.gradient``, which has equal results up to rounding.
 
-        x  (N, …) float32 or uint8, of which ``chosen`` is the mini-batch, or all
-        y  (N,) int64 labels, or (N, C) float32 shares
+        x       (N, …) float32 or uint8;  y  (N,) int64 labels, or (N, C) float32 shares
+        chosen  the mini-batch of these samples; None: all
         """
         return self._gradient_of(w_d, x.contiguous(), y.contiguous(), bias_c, out_d, None, chosen)
 
     def gradient_of_inputs(
         self, w_d: Tensor, x: Tensor, y: Tensor, bias_c: Tensor | None, out_d: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The gradient with respect to x (B, …), of its shape, of the mean cross-entropy of logits + ``bias_c``, and
-        that loss; ``out_d`` gets the gradient at ``w_d`` of the same."""
+        """Return the gradient of the mean cross-entropy of logits + ``bias_c`` with respect to x (B, …), and this loss.
+
+        Write the gradient at ``w_d`` of the same loss into ``out_d``, unless it is None.
+        """
         x, y, bias_c = x.contiguous(), y.contiguous(), None if bias_c is None else bias_c.contiguous()
         d_in = torch.empty_like(x)
         return d_in, self._gradient_of(w_d, x, y, bias_c, out_d, d_in)
@@ -279,8 +282,10 @@ class NativeNetwork:
         self._pull_back(w_d.data_ptr(), samples, gradient.data_ptr(), count, out_d.data_ptr(), memory)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """See ``FlatModel.logits``, of float32 or uint8; results equal its up to rounding. Of the first layers of a
-        network (B, numbers) what goes out."""
+        """See ``FlatModel.logits``, for float32 or uint8, which has equal results up to rounding.
+
+        For the first layers of a cut network the result is (B, numbers) activations.
+        """
         x, out, count = x.contiguous(), w_d.new_empty((len(x), self._width)), len(x)
         self._outputs(w_d.data_ptr(), self._samples(x), count, out.data_ptr(), self._memory(count, back=False))
         return out
@@ -302,7 +307,7 @@ class NativeNetwork:
         return int(self._bytes(b, True))
 
     def _memory(self, count: int, back: bool = True) -> int:
-        """Address of a workspace for that number of samples, once through the layers or also ``back``."""
+        """Return the address of a workspace for ``count`` samples. back: for the backward pass too"""
         size, memory = self._bytes(count, back), getattr(self._thread, "memory", None)
         if memory is None or len(memory) < size:
             memory = self._thread.memory = torch.empty(size, dtype=torch.uint8)
@@ -317,13 +322,13 @@ class NativeNetwork:
 
 
 def exact_numbers(shape: tuple[int, ...], d: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """x (3, *shape), w_d and y (3,) whose sums are exact, so that no winner under a pool is a matter of rounding."""
+    """Return x (3, *shape), w_d and y (3,) with exact sums, so that rounding decides no maximum of a pool."""
     drawn = torch.Generator().manual_seed(0)
     x = torch.randint(-8, 9, (3, *shape), generator=drawn) / 4
     return x, torch.randint(-1, 2, (d,), generator=drawn) / 16, torch.randint(classes, (3,), generator=drawn)
 
 
 def check_alike(expected_d: Tensor, found_d: Tensor) -> None:
-    """BenchError for gradients that differ by more than rounding."""
+    """Raise BenchError for gradients that differ by more than rounding."""
     if not (found_d - expected_d).abs().max() <= TOLERANCE * expected_d.abs().max():
         raise BenchError("what was compiled gives another gradient than torch")

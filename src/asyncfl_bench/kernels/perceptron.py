@@ -1,8 +1,7 @@
 """The gradient of one fully connected model at a time, for many steps in a row on a CPU.
 
-With some ten thousand parameters a step is a few dozen operations of a few microseconds. So matrices are multiplied by
-NumPy, whose library is faster at such sizes than torch's and takes less to call; the rest is done by whichever of the
-two is faster, on the same memory.
+With ten thousand parameters a step is a few dozen operations of a few microseconds. NumPy multiplies matrices, because
+its library is faster for such sizes than torch's. Other operations use the faster of the two, on the same memory.
 
 Legend: d parameters, B samples of a mini-batch, F features, C classes, m samples of several mini-batches, i and o
 inputs and outputs of a layer.
@@ -23,18 +22,18 @@ ZERO = np.float32(0)
 
 @dataclass
 class LinearLayer:
-    """Where one linear layer is in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
+    """Position of a linear layer in the flat vector: weight (outputs, inputs) at ``at``, then its bias."""
 
     at: int
     outputs: int
     inputs: int
 
     def weight(self, w_pd: Tensor) -> Tensor:
-        """(p, outputs, inputs) view."""
+        """Return the (p, outputs, inputs) view of weights."""
         return w_pd[:, self.at : self.at + self.outputs * self.inputs].view(-1, self.outputs, self.inputs)
 
     def bias(self, w_pd: Tensor) -> Tensor:
-        """(p, outputs) view."""
+        """Return the (p, outputs) view of biases."""
         start = self.at + self.outputs * self.inputs
         return w_pd[:, start : start + self.outputs]
 
@@ -42,10 +41,10 @@ class LinearLayer:
 class Perceptron:
     """A Flatten, Linear, ReLU, …, Linear network as formulas over one flat vector. Not for two threads at once.
 
-    Vectors are in another order (``pack``, ``unpack``): weights transposed, so that a layer with its bias is
-    one (inputs + 1, outputs) matrix, and every layer's inputs carry a column of ones. This spares the additions of
-    biases and most products with a transposed second factor, which take twice as long.
-    Results go into memory that is used again at the next step: fresh memory would cost as much as the arithmetic.
+    Vectors are in another order (``pack``, ``unpack``): weights are transposed, so that a layer with its bias is one
+    (inputs + 1, outputs) matrix, and the inputs of a layer have a column of ones. This avoids the additions of biases
+    and most products with a transposed second factor, which take twice as long.
+    Steps reuse memory for results, because new memory would cost as much time as the arithmetic.
     """
 
     def __init__(self, layers: list[LinearLayer]):
@@ -55,7 +54,7 @@ class Perceptron:
         self._workspaces: dict[int, _Workspace] = {}  # by B
 
     def pack(self, vector_d: Tensor) -> Tensor:
-        """(d,) a copy in the own order."""
+        """Return (d,) a copy in the order of this class."""
         packed_d = torch.empty_like(vector_d)
         for layer, matrix in zip(self._layers, self._matrices(packed_d), strict=True):
             matrix[:-1].copy_(layer.weight(vector_d[None])[0].t())
@@ -63,14 +62,15 @@ class Perceptron:
         return packed_d
 
     def unpack(self, packed_d: Tensor, out_d: Tensor) -> None:
-        """Write what ``pack`` was given into ``out_d``."""
+        """Write a packed vector into ``out_d``, in the order of the flat vector."""
         for layer, matrix in zip(self._layers, self._matrices(packed_d), strict=True):
             layer.weight(out_d[None])[0].copy_(matrix[:-1].t())
             layer.bias(out_d[None])[0].copy_(matrix[-1])
 
     def samples(self, x: Tensor, y: Tensor, sizes: list[int]) -> Iterator[Sample]:
-        """Mini-batches of these sizes, one after another in x (m, ...) and y (m,), as ``gradient`` takes them:
-        (B, F + 1) inputs with a column of ones, and the (C, B) one-hot labels divided by B. Lent until the next call.
+        """Yield mini-batches of these sizes, in a row in x (m, ...) and y (m,), for ``gradient``.
+
+        Each is (B, F + 1) inputs with a column of ones, and (C, B) one-hot labels divided by B; lent until the next.
         """
         m, classes = len(y), self._layers[-1].outputs
         if len(self._x_mf) < m:
@@ -87,8 +87,10 @@ class Perceptron:
             yield self._x_mf[start:stop], targets[start * classes : stop * classes].reshape(classes, size)
 
     def gradient(self, w_d: Tensor, sample: Sample, out_d: Tensor, bias_c: np.ndarray | None = None) -> float:
-        """Write the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` into ``out_d``, both in the
-        own order; returns the loss in nats."""
+        """Write the gradient at ``w_d`` of the mean cross-entropy of logits + ``bias_c`` into ``out_d``, both packed.
+
+        Return the loss in nats.
+        """
         if self._bound[0] is not w_d or self._bound[1] is not out_d:  # held, so no other tensor can be the same object
             self._bound = (w_d, out_d)
             weights = self._matrices(w_d)
@@ -102,7 +104,7 @@ class Perceptron:
         return loss
 
     def _workspace(self, b: int) -> _Workspace:
-        """One for b samples: a part of the largest, which makes way for a larger one."""
+        """Return a workspace for b samples, a part of the largest one, which is replaced by a larger one if needed."""
         most = max(self._workspaces, default=0)
         if b > most:
             self._workspaces = {b: _Workspace.create(self._layers, b)}
@@ -111,12 +113,12 @@ class Perceptron:
         return self._workspaces[b]
 
     def _matrices(self, packed_d: Tensor) -> list[Tensor]:
-        """(inputs + 1, outputs) views, the bias in the last row."""
+        """Return (inputs + 1, outputs) views, with the bias in the last row."""
         sizes = [(layer.inputs + 1) * layer.outputs for layer in self._layers]
         return [part.view(-1, layer.outputs) for part, layer in zip(packed_d.split(sizes), self._layers, strict=True)]
 
     def _forward(self, x_bf: np.ndarray, target_cb: np.ndarray, space: _Workspace, bias_c: np.ndarray | None) -> float:
-        """The loss; leaves its gradient with respect to the logits in ``space.error_cb``."""
+        """Return the loss, and write its gradient with respect to the logits into ``space.error_cb``."""
         entered = x_bf
         for weight_io, hidden in zip(self._weights, space.hidden, strict=False):
             np.dot(entered, weight_io, out=hidden.before)
@@ -149,8 +151,11 @@ class Perceptron:
 
 
 class _Hidden:
-    """A hidden layer's results for B samples: before and after the ReLU, the latter with a column of ones, where it let
-    pass, and the gradient of the loss with respect to the first."""
+    """A hidden layer's memory for B samples.
+
+    before, after  the ReLU; ``after`` has a column of ones
+    passed, error  where ``before`` > 0; gradient of the loss with respect to ``before``
+    """
 
     def __init__(self, before: np.ndarray, after: np.ndarray, passed: np.ndarray, error: np.ndarray):
         self.before, self.after, self.passed, self.error = before, after, passed, error
@@ -167,7 +172,7 @@ class _Hidden:
 
 
 class _Workspace:
-    """What a step of B samples needs between its beginning and its end."""
+    """Memory for a step of B samples."""
 
     def __init__(self, hidden: list[_Hidden], logits_cb: np.ndarray, error_cb: np.ndarray):
         self.hidden, self.logits_cb, self.error_cb = hidden, logits_cb, error_cb

@@ -1,9 +1,9 @@
 """Gradients of p convolutional networks for mini-batches of one shape, with few kernels and few copies.
 
 Windows of images are rows of a table by index. A part of zeros stands for the pixels around an image, so no image is
-padded. A part with a one gives each window the factor of its bias, so the product for the gradient of the weights has
-that of the bias too. The way back from windows to pixels is a sum of rows by index. The channels of a pixel are side by
-side in a window, unlike in the flat vector: one gather brings weights into this order, another brings gradients back.
+padded. A part with a one is the factor of the bias in each window, so the product for the gradient of the weights has
+the gradient of the bias too. Gradients of pixels are sums of windows' rows by index. The channels of a pixel are
+adjacent in a window, unlike in the flat vector: one gather reorders weights, another reorders gradients.
 
 Legend: p models, d parameters of each, B samples of a mini-batch, N windows or samples of a layer, i inputs of a window
 or sample, o outputs, r numbers of a row: inputs, a one and zeros; m numbers of all rows.
@@ -30,8 +30,8 @@ aten = torch.ops.aten
 
 @contextmanager
 def _precision_of_convolutions(w_pd: Tensor) -> Iterator[None]:
-    """Compute products on a GPU in the precision that cuDNN has for convolutions."""
-    if not w_pd.is_cuda:  # whose threads share the flag
+    """Compute products on a GPU in cuDNN's precision of convolutions."""
+    if not w_pd.is_cuda:  # a CPU has several threads, which share the flag
         yield
         return
     products = torch.backends.cuda.matmul
@@ -86,8 +86,8 @@ class StackedLinear(LinearLayer):
     def size(self) -> int:
         return self.outputs * self.row
 
-    def weight_places(self) -> np.ndarray:
-        """(outputs, inputs) position among the weights of the number for each place of a row."""
+    def weight_positions(self) -> np.ndarray:
+        """Return the (outputs, inputs) position among the weights of each number of a row."""
         return np.arange(self.outputs * self.inputs).reshape(self.outputs, self.inputs)
 
 
@@ -113,11 +113,13 @@ class StackedConvolution(StackedLinear):
 
     @property
     def step(self) -> int:
-        """Numbers that one index of the table stands for."""
+        """Numbers of one index of the table."""
         return math.gcd(self.channels, 4)
 
-    def weight_places(self) -> np.ndarray:
-        return super().weight_places().reshape(self.outputs, self.channels, -1).swapaxes(1, 2).reshape(self.outputs, -1)
+    def weight_positions(self) -> np.ndarray:
+        return (
+            super().weight_positions().reshape(self.outputs, self.channels, -1).swapaxes(1, 2).reshape(self.outputs, -1)
+        )
 
 
 def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -130,11 +132,11 @@ def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         if isinstance(layer, StackedLinear):
             outputs, inputs, row = layer.outputs, layer.inputs, layer.row
             if isinstance(layer, StackedConvolution):
-                # windows have zeros in all these places but the first
+                # windows have zeros at all these positions but the first
                 bias_ox = (layer.at + outputs * inputs + np.arange(outputs))[:, None].repeat(row - inputs, axis=1)
-                packed.append(np.concatenate([layer.at + layer.weight_places(), bias_ox], axis=1).ravel())
+                packed.append(np.concatenate([layer.at + layer.weight_positions(), bias_ox], axis=1).ravel())
             begins_o1, places = total + row * np.arange(outputs)[:, None], np.empty(outputs * inputs, np.int64)
-            places[layer.weight_places()] = begins_o1 + np.arange(inputs)
+            places[layer.weight_positions()] = begins_o1 + np.arange(inputs)
             unpacked += [places, begins_o1[:, 0] + inputs]
             total += outputs * row
     return np.concatenate(packed).astype(np.int32), np.concatenate(unpacked).astype(np.int32)
@@ -142,13 +144,12 @@ def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
 
 @lru_cache(maxsize=8)
 def _window_indices(
-    b: int, height: int, width: int, layer: tuple[int, int, int], here: int
+    b: int, height: int, width: int, layer: tuple[int, int, int], parts: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parts of the table that make up N windows, and the places of each pixel in windows.
+    """Return the parts of the table in N windows, and the positions of each pixel in windows, both int32.
 
-    The places are (B * height * width, kernel * kernel), -1 where a pixel is in no window. Both are int32.
-    layer  kernel, stride, padding
-    here   parts of the table for each pixel
+    The positions are (B * height * width, kernel * kernel), -1 if a pixel is in no window.
+    layer  kernel, stride, padding;  parts  of the table for each pixel
     """
     kernel, stride, padding = layer
     pixels = b * height * width
@@ -157,8 +158,8 @@ def _window_indices(
     windows = np.lib.stride_tricks.sliding_window_view(image, (kernel, kernel), axis=(1, 2))[:, ::stride, ::stride]
     pixel_nt = windows.reshape(-1, kernel**2)
     pixel_nt1 = pixel_nt[:, :, None]
-    part = np.where(pixel_nt1 < 0, pixels * here, pixel_nt1 * here + np.arange(here)).reshape(len(pixel_nt), -1)
-    part = np.pad(part, ((0, 0), (0, 1)), constant_values=pixels * here + 1)
+    part = np.where(pixel_nt1 < 0, pixels * parts, pixel_nt1 * parts + np.arange(parts)).reshape(len(pixel_nt), -1)
+    part = np.pad(part, ((0, 0), (0, 1)), constant_values=pixels * parts + 1)
     source = np.full((pixels, kernel**2), -1, np.int32)
     window, place = np.nonzero(pixel_nt >= 0)
     source[pixel_nt[window, place], place] = window * kernel**2 + place
@@ -166,12 +167,12 @@ def _window_indices(
 
 
 class _BoundLinear:
-    """A layer with memory for what enters it.
+    """A layer with memory for its inputs.
 
-    at         where its rows begin among those of all layers
-    inputs     (p, B, ...) view to be written
+    at         position of its rows among those of all layers
+    inputs     (p, B, ...) view to write
     rows_pni   the same memory as samples or pixels
-    shape      of a sample behind the layer
+    shape      of a sample after the layer
     """
 
     shape: tuple[int, ...]
@@ -192,12 +193,12 @@ class _BoundLinear:
         return small
 
     def weight(self, rows_pm: Tensor) -> Tensor:
-        """(p, outputs, r) view."""
+        """Return the (p, outputs, r) view of weights."""
         rows_pm = rows_pm[:, self._at : self._at + self.layer.size]
         return rows_pm.view(-1, self.layer.outputs, self.layer.row)
 
     def forward(self, w_pd: Tensor, packed_pm: Tensor, out_pno: Tensor | None) -> tuple[Tensor, Tensor]:
-        """packed_pm: weights of the convolutions, row by row"""
+        """Return the outputs, and the inputs for ``backward``. packed_pm: weights of convolutions, row by row"""
         weight_pio, bias_p1o = self.layer.weight(w_pd).transpose(1, 2), self.layer.bias(w_pd).unsqueeze(1)
         return torch.baddbmm(bias_p1o, self.rows_pni, weight_pio, out=out_pno), self._entered_pnr
 
@@ -209,6 +210,8 @@ class _BoundLinear:
 
 
 class _BoundConvolution(_BoundLinear):
+    """A convolution with memory for its inputs."""
+
     layer: StackedConvolution
     _of_models = ("_table_pts", "rows_pni", "inputs", "_source_pmt", "_begins_pm")
 
@@ -216,7 +219,7 @@ class _BoundConvolution(_BoundLinear):
         self.layer, self._at = layer, at
         channels, height, width = shape
         kernel, stride, padding, step = layer.kernel, layer.stride, layer.padding, layer.step
-        pixels, here = b * height * width, channels // step
+        pixels, parts = b * height * width, channels // step
         table_pt = like.new_zeros(p, pixels * channels + 2 * step)
         table_pt[:, -step] = 1
         self._table_pts = table_pt.view(p, -1, step)
@@ -224,11 +227,11 @@ class _BoundConvolution(_BoundLinear):
         self.inputs = self.rows_pni.view(p, b, height, width, channels).permute(0, 1, 4, 2, 3)
         sides = [(side + 2 * padding - kernel) // stride + 1 for side in (height, width)]
         self.shape = layer.outputs, *sides
-        part, source = _window_indices(b, height, width, (kernel, stride, padding), here)
+        part, source = _window_indices(b, height, width, (kernel, stride, padding), parts)
         self._window_index, source_mt = (torch.tensor(index, device=like.device) for index in (part, source))
-        self._places = math.prod(sides) * b * kernel**2  # of a model
-        begins_p11 = torch.arange(p, dtype=torch.int32, device=like.device).view(-1, 1, 1) * self._places
-        # 0 where a pixel is in no window
+        self._positions = math.prod(sides) * b * kernel**2  # of a model
+        begins_p11 = torch.arange(p, dtype=torch.int32, device=like.device).view(-1, 1, 1) * self._positions
+        # 0 if a pixel is in no window
         self._source_pmt = torch.where(source_mt < 0, 0, source_mt + begins_p11 + 1)
         begins = torch.arange(0, self._source_pmt.numel(), kernel**2, dtype=torch.int32, device=like.device)
         self._begins_pm = begins.view(p, -1)
@@ -250,7 +253,7 @@ class _BoundConvolution(_BoundLinear):
             torch.bmm(error_pno.transpose(1, 2), entered_pnr, out=self.weight(out_pm))
             if first:
                 return None
-            error_mc = error.new_empty(p * self._places + 1, channels)  # the first row is left out of sums
+            error_mc = error.new_empty(p * self._positions + 1, channels)  # the first row is not in sums
             weight_poi = self.weight(packed_pm)[:, :, : self.layer.inputs]
             torch.bmm(error_pno, weight_poi, out=error_mc[1:].view(p, -1, self.layer.inputs))
         folded, *_ = aten._embedding_bag_forward_only(
@@ -260,12 +263,12 @@ class _BoundConvolution(_BoundLinear):
 
 
 class BoundNetwork:
-    """p models and mini-batches of B samples with memory that stays. Not for two threads at once.
+    """p models and mini-batches of B samples with static memory. Not for two threads at once.
 
-    layers  ``StackedLinear``, ``StackedConvolution``, ``StackedRelu`` and ``StackedPool``, one after another
-    orders  what ``packed_orders`` gives for them
+    layers  ``StackedLinear``, ``StackedConvolution``, ``StackedRelu`` and ``StackedPool`` in a sequence
+    orders  result of ``packed_orders`` for them
     shape   of a sample
-    inputs  (p, B, *shape) memory where samples need not be copied; None if the first layer has no weights
+    inputs  (p, B, *shape) memory for samples, to avoid a copy; None if the first layer has no weights
     """
 
     def __init__(
@@ -297,13 +300,13 @@ class BoundNetwork:
         return first.inputs if isinstance(first, _BoundLinear) else None
 
     def shrink_to(self, p: int) -> BoundNetwork:
-        """Return a network for p models, not more than now, in the same memory."""
+        """Return a network for at most as many models p, in the same memory."""
         small = copy.copy(self)
         small._steps = [step.shrink_to(p) if isinstance(step, _BoundLinear) else step for step in self._steps]
         return small
 
     def forward(self, w_pd: Tensor, x_pb: Tensor) -> tuple[Tensor, Tensor, list[Any]]:
-        """(p, B, C) logits, weights of convolutions, row by row, and what each layer keeps for the way back."""
+        """Return (p, B, C) logits, the weights of convolutions row by row, and each layer's inputs for ``backward``."""
         packed_pm = w_pd.index_select(1, self._pack) if len(self._pack) else w_pd
         if self.inputs is not None and x_pb is not self.inputs:
             self.inputs.copy_(x_pb)
@@ -321,7 +324,7 @@ class BoundNetwork:
         return a, packed_pm, kept
 
     def backward(self, w_pd: Tensor, error: Any, packed_pm: Tensor, kept: list[Any], out_pd: Tensor) -> None:
-        """Write the gradient into ``out_pd``. packed_pm, kept: of ``forward``, which empties the list"""
+        """Write the gradient into ``out_pd``. packed_pm, kept: results of ``forward``; the list is emptied"""
         out_pm = w_pd.new_empty(len(w_pd), self._size)
         for place in range(len(self._steps) - 1, self._first - 1, -1):
             step, entered = self._steps[place], kept.pop()

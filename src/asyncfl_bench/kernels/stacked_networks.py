@@ -1,7 +1,7 @@
-"""Gradients of many models of one small network at once, written out: no graph per model, no grouped convolution.
+"""Gradients of many models of one small network at once, by formulas: no graph per model, no grouped convolution.
 
 A convolution of p models is one gather, in which every window becomes a row, and one batched matrix product. Pools and
-ReLUs see the p mini-batches as one. The operators depend on shapes alone and none reads a number, so a CUDA graph can
+ReLUs treat the p mini-batches as one. The operators depend on shapes only and read no number, so a CUDA graph can
 capture them.
 
 Legend: p models, d parameters of each, B samples of a mini-batch, C classes.
@@ -31,9 +31,9 @@ aten = torch.ops.aten
 
 
 class StackedNetwork:
-    """Convolutions, ReLUs, max-pools and linear layers, one after another, as formulas over p flat vectors.
+    """A sequence of convolutions, ReLUs, max-pools and linear layers as formulas over p flat vectors.
 
-    perceptron  whether it consists of linear layers with a ReLU between each two
+    perceptron  True for linear layers with a ReLU between each two
     """
 
     def __init__(self, layers: list[Any]):
@@ -59,7 +59,7 @@ class StackedNetwork:
             layers.append(layer)
             at += sum(parameter.numel() for parameter in part.parameters())
         for place in range(len(layers) - 1):
-            # the same numbers and gradients to the last bit, ties included, with fewer numbers for the ReLU
+            # the other order has the same bits, ties included, with fewer numbers for the ReLU
             if isinstance(layers[place], StackedRelu) and isinstance(layers[place + 1], StackedPool):
                 layers[place], layers[place + 1] = layers[place + 1], layers[place]
         return cls(layers)
@@ -72,7 +72,7 @@ class StackedNetwork:
     def bind(self, p: int, b: int, shape: tuple[int, ...], like: Tensor) -> BoundNetwork | None:
         """Return memory for p models and mini-batches of b samples of this shape; None for a perceptron.
 
-        like  of the dtype and on the device
+        like  tensor of the dtype and on the device
         """
         return None if self.perceptron else BoundNetwork(self._layers, self._orders, p, b, shape, like)
 
@@ -90,12 +90,12 @@ class StackedNetwork:
         bias_pc: Tensor | None = None,
         bound: BoundNetwork | None = None,
     ) -> Tensor:
-        """Write gradients of p models into ``out_pd`` (p, d), each of its mini-batch; return the (p,) losses in nats.
+        """Write gradients of p models into ``out_pd`` (p, d), each for its mini-batch. Return the (p,) losses in nats.
 
-        Model i's loss is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 that sum to 1 in each row give a
-        weighted mean; zeros make padding, so that mini-batches of several sizes fit in one call.
-        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32; bias_pc (p, C) joins each model's logits.
-        bound  what ``bind`` gave for these shapes; None: memory for this call
+        The loss of model i is sum_b weight_pb[i, b] * cross-entropy(i, b). Weights >= 0 sum to 1 in each row; zeros are
+        for padding of shorter mini-batches.
+        x_pb (p, B, ...) float32, y_pb (p, B) int64, weight_pb (p, B) float32; bias_pc (p, C) is added to the logits.
+        bound  result of ``bind`` for these shapes; None: memory for this call
         """
         p, b, *shape = x_pb.shape
         bound = bound or self.bind(p, b, tuple(shape), w_pd)
@@ -109,11 +109,11 @@ class StackedNetwork:
         return loss_p
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """(B, C) outputs of one perceptron at ``w_d`` for x (B, ...)."""
+        """Return (B, C) outputs of one perceptron at ``w_d`` for x (B, ...)."""
         return self._perceptron_inputs(w_d[None], x[None])[-1][0]
 
     def _perceptron_inputs(self, w_pd: Tensor, x_pb: Tensor) -> list[Tensor]:
-        """(p, B, ...) inputs of each linear layer, and the logits."""
+        """Return (p, B, ...) inputs of each linear layer, and the logits."""
         inputs = [x_pb.flatten(2)]
         for layer in self._layers:
             if isinstance(layer, StackedLinear):
@@ -163,7 +163,7 @@ def _differentiate_loss(logits_pbc: Tensor, y_pb: Tensor, weight_pb: Tensor) -> 
 
 
 def _try_layer(part: nn.Module, at: int) -> Any:
-    """The formulas of a layer whose parameters begin at ``at`` of the flat vector; None for any other layer."""
+    """Return the formulas of a layer with parameters from ``at`` of the flat vector on; None for any other layer."""
     if isinstance(part, nn.Linear) and part.bias is not None:
         return StackedLinear(at, part.out_features, part.in_features)
     if isinstance(part, nn.Conv2d) and _is_square(part):

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from ..config import Settings
 
 MOST_PROCESSES = 16  # the default, unless there are fewer clients
-# settings of the schedule with which the clients that have reported may wait for one that never does
+# settings of the schedule with which all clients may wait for one
 WAITING = {"dispatch": ("per_round", "after_update"), "rest": ("until_update",)}
 MEASURED = "measured"  # choice of delay and availability of a live run
 
 
 class MeasuredDelay(Delay):
-    """How long work takes is known when it ends."""
+    """The duration of work is known only at its end."""
 
     def duration(self, work: Work) -> float:
         return NEVER
 
 
 class MeasuredAvailability(Always):
-    """Whether an upload arrives is known when its work ends. record: of the run so far, set by its server"""
+    """A loss is known only at the end of work. record: of the run so far, set by its server"""
 
     record = ArrivalRecord()
 
@@ -63,8 +63,10 @@ class Simulated:
 
     @classmethod
     def prepare(cls, settings: Settings) -> None:
-        """Change what a live run needs of other groups. Raises ConfigError for settings that do not go with it. Called
-        before anything is resolved."""
+        """Set other groups' settings as a live run requires, before they are resolved.
+
+        Raises ConfigError for a setting that is not possible with it.
+        """
 
 
 @dataclass
@@ -128,7 +130,7 @@ class Real(Simulated):
 @dataclass
 class ProcessesConfig(RealConfig):
     """
-    count  processes, at most n_clients; several clients in one work one after another
+    count  processes, at most n_clients; the clients of a process work one after another
     nap    s, mean of a random pause before each upload, for clients slower than this machine
     """
 

@@ -1,4 +1,4 @@
-"""Work and replies as bytes. Nothing that is received is executed: no pickle."""
+"""Work and replies as bytes, without pickle, so that received bytes are never executed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VECTORS = ("start", "center", "shift")  # sent with work: WorkQueue.start
 
 
 def versions() -> dict[str, str]:
-    """What server and clients should have in common."""
+    """Return the versions that server and clients should share."""
     return {name: metadata.version(name) for name in ("asyncfl_bench", "torch")}
 
 
@@ -26,8 +26,10 @@ def pack(facts: dict[str, Any], **arrays: np.ndarray | None) -> bytes:
 
 
 def unpack(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return (facts, arrays), which together have no more bytes than the content. Raises ValueError for anything that
-    ``pack`` did not write."""
+    """Return (facts, arrays), which together are at most as large as the content.
+
+    Raises ValueError for content that ``pack`` did not write.
+    """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:  # compressed or overlapping files would be larger
             members = archive.infolist()

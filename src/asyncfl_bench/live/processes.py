@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from ..clients.executors import SequentialComputer
 
 PRELOADED = ["torch", "pandas", "asyncfl_bench.experiment.build"]  # once, for all processes
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # s before a process that dies without having worked is started again
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # s before a process that died without work is started again
 
 
 class Compute:
     """Main function of a client process, as a picklable callable.
 
-    build     makes the computer of a run from its resolved config (experiment.build.build_computer)
+    build     builds the computer of a run from its resolved config (experiment.build.build_computer)
     identity  of the run;  nap: s, mean of a random pause before each upload
     """
 
@@ -62,9 +62,9 @@ class Compute:
 
 
 class LocalProcesses(ThreadedTransport):
-    """Client i is in process i modulo their number.
+    """Processes of clients: client i is in process i modulo their number.
 
-    largest  bytes of a reply; a larger one is not read
+    largest  largest size of a reply in bytes
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class LocalProcesses(ThreadedTransport):
 class _ClientProcess:
     """The current process of some clients, and their work without a reply.
 
-    here  it has said hello and lives
+    here  the process has connected and lives
     """
 
     def __init__(self, transport: LocalProcesses, clients: Sequence[int]):
@@ -203,7 +203,7 @@ class _ClientProcess:
             target=transport.compute, args=(end, transport.identity, self.clients), daemon=True
         )
         process.start()
-        self._process = process  # not before: ``end`` cannot kill what has not started
+        self._process = process  # not before: ``end`` cannot kill a process before its start
         end.close()
         if self._is_over:
             raise EOFError
@@ -214,7 +214,7 @@ class _ClientProcess:
         return pipe
 
     def _exchange(self, pipe: Connection) -> None:
-        """Work and replies, until the process is over. Raises EOFError or OSError when the process ended or hangs."""
+        """Exchange work and replies until the run is over. Raises EOFError or OSError if the process ended or hangs."""
         while (pair := self._next_work()) is not None:
             self._in_hand, vectors = pair
             with self._time_limit():
@@ -251,7 +251,7 @@ class _ClientProcess:
         return None
 
     def _receive(self, pipe: Connection, work: Work) -> None:
-        """Pass replies on until that to this work has come."""
+        """Pass replies on, up to the reply to this work."""
         while True:
             reply = read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
             self._transport.replies.put(reply)

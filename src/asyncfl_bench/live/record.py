@@ -1,4 +1,4 @@
-"""The clock of a live run, which a replay repeats to the last bit, and arrivals.csv, a row for each piece of work."""
+"""The clock of a live run, which a replay repeats exactly, and arrivals.csv with a row for each piece of work."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ GRAIN = 2.0**-20  # s; sums and differences of multiples of it are exact below 2
 
 
 class Clock:
-    """Stamps that rise strictly, so that order never depends on anything else, in multiples of GRAIN.
+    """Stamps in s, multiples of GRAIN, that increase strictly, so that they alone decide the order.
 
-    last  latest stamp; a resumed run continues from it
+    last  latest stamp, from which a resumed run continues
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
@@ -32,7 +32,7 @@ class Clock:
         self._origin: float | None = None
 
     def start(self) -> None:
-        """Let time pass from the latest stamp on; once is enough."""
+        """Start the clock at the latest stamp, if it has not started."""
         if self._origin is None:
             self._origin = self._now() - self.last
 
@@ -51,9 +51,9 @@ class Clock:
 
 
 class RecordFile(Stateful):
-    """The file, opened with the first row; rows behind those of the checkpoint that a run resumes from are left out.
+    """The file arrivals.csv, opened with the first row. A resumed run drops the rows after its checkpoint.
 
-    record  what is in it that the run itself uses: when clients left
+    record  the times in it at which clients left
     """
 
     state_names = ("rows",)
@@ -65,7 +65,7 @@ class RecordFile(Stateful):
         self._file: Any = None
 
     def write(self, work: Work, reply: ClientReply) -> None:
-        """Write how work ended that is due now. Raises BenchError where earlier rows are gone."""
+        """Write the end of work that is due now. Raises BenchError if earlier rows are gone."""
         file = self._open() if self._file is None else self._file
         if reply.left:
             self.record.left_at.setdefault(work.client, work.due)

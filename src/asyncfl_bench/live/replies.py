@@ -1,4 +1,4 @@
-"""Replies of clients in the order in which they came, each checked before anything sees it.
+"""Replies of clients in the order in which they came, checked before their use.
 
 Legend: d model parameters, u samples of the server, C classes.
 """
@@ -18,8 +18,8 @@ from ..errors import BenchError, Stopped
 from ..files import clean_text
 from ..types import Work
 
-LONGEST_TEXT = 300  # characters of what a client says
-POLL = 0.2  # s between two looks at whether the run is to stop
+LONGEST_TEXT = 300  # characters of a client's text
+POLL = 0.2  # s between checks whether the run is requested to stop
 WorkVectors = Sequence[np.ndarray | None]
 
 
@@ -30,10 +30,10 @@ class ClientReply:
     clients   clients of the process that sent it
     sequence  number of the work that it claims to reply to
     identity  of the run that it claims to belong to
-    vector_d, loss, outputs_uc  of the upload;  problem: why there is none, if there is none
+    vector_d, loss, outputs_uc  of the upload;  problem: why there is no upload; else empty
     received_at  moment at which it was received (time.monotonic)
     left      the client gets no more work after this loss; set by ``Inbox``
-    seconds   since its client could begin the work; set by ``Inbox``
+    seconds   time since its client could begin the work; set by ``Inbox``
     """
 
     clients: Sequence[int]
@@ -52,7 +52,7 @@ class ClientReply:
 
 
 def foreign_text(text: object) -> str:
-    """Return what a client says as one line that a terminal and a .csv file can hold."""
+    """Return a client's text as one line that is safe for a terminal and a .csv file."""
     return clean_text(str(text)[:LONGEST_TEXT], one_line=True)
 
 
@@ -60,39 +60,41 @@ class Transport(Protocol):
     """Carries work to clients and replies back."""
 
     def start(self, stop: list[int]) -> None:
-        """Wait until all clients are here, or ``stop`` holds a signal. BenchError if they do not come. A transport
-        that cannot continue adds a signal to ``stop``: then the run saves itself and ends."""
+        """Wait until all clients are connected, or ``stop`` has a signal. Raises BenchError if they do not connect.
+
+        A transport that cannot continue adds a signal to ``stop``; the run then saves its state and ends.
+        """
 
     def send(self, work: Work, vectors: WorkVectors) -> None:
-        """Hand work to its client, behind the work that the client has."""
+        """Send work to its client, after the client's earlier work."""
 
     def receive(self, seconds: float) -> list[ClientReply]:
-        """Replies that came, at the latest after ``seconds``."""
+        """Return the replies that came, after at most ``seconds``."""
         ...
 
     def forget(self, work: Work) -> None:
-        """The work need not be done."""
+        """Drop work that is not needed any more."""
 
     def dismiss(self, client: int) -> None:
-        """The client gets no more work."""
+        """Send no more work to the client."""
 
     def status(self) -> str:
         """Return the connection status as text."""
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """End threads and processes."""
 
 
 class Inbox:
     """Work that was sent, until its reply has been used.
 
-    vectors      of a piece of work, to send
-    shape_uc     of ``Upload.outputs_uc``; None: the rule asks for none
-    must_stay    words for a message: why no client may leave; empty: clients may
-    stop         signals received
-    refusals, losses  reason -> how often a reply was refused, and how often a client had none
-    on_wait      called while replies are waited for, several times a second
+    vectors      returns the vectors of a piece of work, to send
+    shape_uc     of ``Upload.outputs_uc``; None: the rule needs none
+    must_stay    reason why no client may leave, for a message; empty: clients may leave
+    stop         received signals
+    refusals, losses  reason -> number of refused replies; reason -> number of losses
+    on_wait      called several times a second while the server waits for replies
     """
 
     def __init__(
@@ -114,11 +116,11 @@ class Inbox:
         self._most_strikes, self._must_stay, self._stop, self._report = strikes, must_stay, stop, report
         self._without_reply: dict[int, Work] = {}  # sent
         self._sent_at: dict[int, float] = {}  # of these
-        self._free_at: dict[int, float] = {}  # by client, when its latest reply came
-        self._here_since = 0.0  # all clients
-        self._cancelled: dict[int, int] = {}  # number -> client, not needed any more: its reply is passed over
+        self._free_at: dict[int, float] = {}  # by client, time of its latest reply
+        self._here_since = 0.0  # time at which all clients were connected
+        self._cancelled: dict[int, int] = {}  # number -> client of work that is not needed any more
         self._unused: dict[int, ClientReply] = {}  # checked and not used yet
-        self._order: deque[int] = deque()  # of these the ones that have not been stamped
+        self._order: deque[int] = deque()  # numbers of these without a stamp
         self._highest = -1
         self._strikes: Counter[int] = Counter()  # of each client, since its latest upload
 
@@ -131,7 +133,7 @@ class Inbox:
         self.transport.send(work, self.vectors(work))
 
     def forget(self, work: Work) -> None:
-        """The work will never be delivered."""
+        """Drop work that will never be delivered."""
         if self._without_reply.pop(work.sequence, None) is not None:
             self._cancelled[work.sequence] = work.client
             del self._sent_at[work.sequence]
@@ -140,7 +142,7 @@ class Inbox:
             self._order.remove(work.sequence)
 
     def take(self, work: Work) -> ClientReply:
-        """The upload of this work. Waits for it in a first round, in which a loss is asked for again."""
+        """Return the upload of this work. Waits for it in a first round, and sends the work again after a loss."""
         while True:
             while work.sequence not in self._unused:
                 self._wait(POLL)
@@ -157,11 +159,15 @@ class Inbox:
     # -- the timeline's side -----------------------------------------------------------------------------------------
 
     def next_reply(self, seconds_left: Callable[[], float]) -> ClientReply | None:
-        """The next reply, of an upload or a loss; None when no time is left. Raises Stopped, and BenchError if a client
-        is out that may not leave."""
+        """Return the next reply, an upload or a loss; None if no time is left.
+
+        Raises Stopped, and BenchError if a client left that may not leave.
+        """
         while not self._order:
             left = seconds_left()
-            if not self._wait(max(0.0, min(POLL, left))) and left <= 0:  # what came while the server was busy counts
+            if (
+                not self._wait(max(0.0, min(POLL, left))) and left <= 0
+            ):  # replies that came while the server was busy count
                 return None
         reply = self._unused[self._order.popleft()]
         if reply.left and self._must_stay:
@@ -173,7 +179,7 @@ class Inbox:
         return self._unused[work.sequence].vector_d is None
 
     def start(self) -> None:
-        """Wait until all clients are here. Raises Stopped."""
+        """Wait until all clients are connected. Raises Stopped."""
         self.transport.start(self._stop)
         if self._stop:
             raise Stopped
@@ -220,7 +226,7 @@ class Inbox:
         return f"repeats {number}" if 0 <= reply.sequence <= self._highest else f"claims {number}, which no work has"
 
     def _describe_fault(self, reply: ClientReply) -> str:
-        """What is wrong with an upload of known work; an empty string if nothing is."""
+        """Return the fault of an upload of known work; an empty text if there is none."""
         if reply.identity != self._identity:
             return f"belongs to run {reply.identity or 'none'}, not to {self._identity}"
         arrays: list[tuple[str, np.ndarray | None, tuple[int, ...]]] = [("upload", reply.vector_d, (self._d,))]
@@ -236,14 +242,14 @@ class Inbox:
         return "" if abs(reply.loss) <= float(np.finfo(np.float32).max) else f"loss {reply.loss}"
 
     def _refuse(self, reply: ClientReply, clients: Sequence[int], why: str, lost: Work | None = None) -> None:
-        """Count and report a refusal. lost: work that has ended with it"""
+        """Count and report a refusal. lost: work that ended with it"""
         self.refusals[why] += 1
         named = f"client {clients[0]}" if len(clients) == 1 else f"a process of clients {', '.join(map(str, clients))}"
         self._report(f"{named}: refused: {why}")
         self._strike(reply, clients, why, lost)
 
     def _strike(self, reply: ClientReply, clients: Sequence[int], why: str, lost: Work | None) -> None:
-        """Count it against the clients. Work that is ``lost`` has ended, and all work of a client that is out."""
+        """Count a strike against clients. End the ``lost`` work, and all work of clients with too many strikes."""
         ended = {} if lost is None else {lost.sequence: lost}
         for client in clients:
             self._strikes[client] += 1
@@ -271,7 +277,7 @@ class Inbox:
     # -- state -------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict:
-        """What came and was not used, so that a stop loses none of it."""
+        """Return the state, with all replies that came and were not used."""
         import torch
 
         while self._receive_all(0.0):
@@ -295,7 +301,7 @@ class Inbox:
         }
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
-        """Put replies back that were not used, and send the other work in flight again."""
+        """Restore unused replies, and send the other work in flight again."""
         for saved in state["came"]:
             tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
             arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}

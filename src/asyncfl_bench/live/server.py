@@ -1,4 +1,4 @@
-"""The server of a live run: the engine's timeline and queue of work, with real ends in the place of computed ones."""
+"""The server of a live run: a timeline and a queue of work for the engine, with real ends of work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class LiveTimeline(LateLosses):
     """Timeline that waits for the next reply, because ends of work are not known in advance.
 
-    limit  virtual time at which the run ends in any case, or None
+    limit  virtual time at which the run ends, or None
     """
 
     state_names = (*LateLosses.state_names, "_stamp")
@@ -54,7 +54,7 @@ class LiveTimeline(LateLosses):
         return super().next_due
 
     def _stamp_next_reply(self, limit: float) -> bool:
-        """Wait for a reply, whose work is due now. Return False if none came until the limit."""
+        """Wait for a reply and stamp its work as due. Return False if none came before the limit."""
         self._inbox.start()
         self._clock.start()
         reply = self._inbox.next_reply(lambda: self._clock.seconds_until(limit))
@@ -79,7 +79,7 @@ class LiveTimeline(LateLosses):
 
 
 class LiveComputer(UploadSource):
-    """Return received uploads in place of computed ones. file: also stores them; None: no file"""
+    """Returns received uploads instead of computed ones. file: also stores them; None: no file"""
 
     def __init__(self, inbox: Inbox, real: SequentialComputer, file: UploadFile | None):
         super().__init__(real)
@@ -109,7 +109,7 @@ class LiveComputer(UploadSource):
 
 
 class LiveQueue(WorkQueue):
-    """Sends work at its dispatch. Work that is in flight when a run resumes is sent again, with the same draws."""
+    """A queue that sends work at its dispatch. A resumed run sends work in flight again, with the same draws."""
 
     def __init__(
         self,
@@ -148,10 +148,10 @@ class LiveQueue(WorkQueue):
 
 
 class LiveServer:
-    """Makes the parts of a live run that differ from those of a simulation.
+    """Builds the parts of a live run that differ from those of a simulation.
 
     queue   the run's executor
-    record  what the run's availability goes by
+    record  the departures of clients, for the run's availability
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class LiveServer:
         return self._inbox.transport.status() + f", out: {out}" * bool(out) + f", {refused} refused" * bool(refused)
 
     def show_changes(self, show: Callable[[], None]) -> None:
-        """Have ``show`` called whenever the status has changed while the server waits for replies."""
+        """Call ``show`` whenever the status changes while the server waits for replies."""
         shown = self.status()
 
         def look() -> None:
@@ -208,7 +208,7 @@ class LiveServer:
         self._inbox.on_wait = look
 
     def summary(self) -> dict:
-        """For summary.json."""
+        """Return facts for summary.json."""
         found = {"refused": dict(self._inbox.refusals), "lost": dict(self._inbox.losses)}
         kept = {} if self._uploads is None else self._uploads.summary()
         return found | {"left": sorted(self.record.left_at), **kept}

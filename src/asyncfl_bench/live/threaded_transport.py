@@ -1,4 +1,4 @@
-"""What transports share: threads put replies, and the server waits until all clients are here."""
+"""Base class of transports whose threads queue replies."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ SECONDS_BETWEEN_LINES = 5.0
 
 
 class ThreadedTransport(Transport, ABC):
-    """
-    report   receives lines for a person
-    changed  notified when clients come or go
-    is_open  all clients were here: work may be sent;  closed: the run is over
-    failure  why a client is not here;  refusal: why one can never be here, with its number
+    """A transport with threads.
+
+    report   prints a line
+    changed  condition, notified when clients connect or leave
+    is_open  all clients were connected, so work may be sent;  closed: the run is over
+    failure  why a client is not connected;  refusal: why one can never connect, with its number
     """
 
     def __init__(self, n_clients: int, clients_wait: float, report: Callable[[str], None]):
@@ -39,7 +40,7 @@ class ThreadedTransport(Transport, ABC):
 
     @abstractmethod
     def clients_here(self) -> set[int]:
-        """Return the clients that are here."""
+        """Return the connected clients."""
 
     def start(self, stop: list[int]) -> None:
         if self._started:

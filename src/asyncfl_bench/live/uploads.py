@@ -1,4 +1,4 @@
-"""Uploads that a live run keeps in a file, and their use in the place of computing them again.
+"""Uploads that a live run keeps in a file, and their use in a replay.
 
 Legend: d model parameters, u samples of the server, C classes, r uploads.
 """
@@ -31,14 +31,13 @@ if TYPE_CHECKING:
 
 
 def row_type(d: int, shape_uc: tuple[int, int] | None) -> np.dtype:
-    """Return what a row of the file is: 4 (3 + d + u C) bytes. cycle: as of Work"""
+    """Return the type of a row in the file, of 4 (3 + d + u C) bytes. cycle: see Work"""
     fields: list[Any] = [("client", "<i4"), ("cycle", "<i4"), ("loss", "<f4"), ("vector_d", "<f4", (d,))]
     return np.dtype(fields if shape_uc is None else [*fields, ("outputs_uc", "<f4", shape_uc)])
 
 
 class UploadFile(Stateful):
-    """The file, opened with the first upload; uploads behind those of the checkpoint that a run resumes from are cut
-    off."""
+    """The file, opened with the first upload. A resumed run drops the uploads after its checkpoint."""
 
     state_names = ("rows",)
 
@@ -52,11 +51,11 @@ class UploadFile(Stateful):
         return self.rows * self._row.nbytes
 
     def summary(self) -> dict:
-        """For summary.json: what a replay must find."""
+        """Return facts for summary.json, which a replay compares."""
         return {"kept_bytes": self.bytes}
 
     def write(self, work: Work, reply: ClientReply) -> None:
-        """Write an upload that the server uses now. Raises BenchError where earlier ones are gone."""
+        """Write an upload that the server uses now. Raises BenchError if earlier ones are gone."""
         row = self._row
         row["client"], row["cycle"], row["loss"], row["vector_d"] = work.client, work.cycle, reply.loss, reply.vector_d
         if "outputs_uc" in (row.dtype.names or ()):
@@ -102,14 +101,14 @@ class RecordedConfig(SimulatedConfig):
 
 
 class Recorded(Simulated):
-    """Clients are simulated and compute nothing: their uploads are those that a live run kept."""
+    """Clients are simulated with the stored uploads of a live run."""
 
     Config = RecordedConfig
     absent = False
 
 
 class UploadSource:
-    """Hands over uploads that are computed elsewhere. real: what would compute them here, and says what that takes"""
+    """Source of uploads that are computed elsewhere. real: computer of this run, for its need of memory"""
 
     most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 1, 1, math.inf, 0, False
 
@@ -117,7 +116,7 @@ class UploadSource:
         self._real = real
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """Models with batch normalisation are refused."""
+        """Do nothing: models with batch normalisation are refused."""
 
     def vectors(self, local_steps: int) -> int:
         return self._real.vectors(local_steps)
@@ -133,7 +132,7 @@ class UploadSource:
 
 
 class StoredUploads(UploadSource):
-    """Hands over the uploads in a file. Raises InputError for another file than that of a live run of this model."""
+    """The uploads in a file. Raises InputError unless the file is of a live run of this model."""
 
     def __init__(self, path: str, real: SequentialComputer, d: int, shape_uc: tuple[int, int] | None):
         super().__init__(real)
@@ -144,8 +143,8 @@ class StoredUploads(UploadSource):
             raise InputError(f"{self._path}: {size} bytes are not whole uploads of {kind.itemsize} bytes each")
         self._rows_r = np.memmap(self._path, kind, mode="r")
         pairs = zip(self._rows_r["client"].tolist(), self._rows_r["cycle"].tolist(), strict=True)
-        self._places = {pair: place for place, pair in enumerate(pairs)}
-        if len(self._places) < len(self._rows_r):
+        self._row_of = {pair: row for row, pair in enumerate(pairs)}
+        if len(self._row_of) < len(self._rows_r):
             raise InputError(f"{self._path}: has an upload twice; it is not of a live run of this model")
 
     def begin(
@@ -154,9 +153,9 @@ class StoredUploads(UploadSource):
         import torch
 
         (work,) = pieces
-        if (place := self._places.get((work.client, work.cycle))) is None:
+        if (number := self._row_of.get((work.client, work.cycle))) is None:
             raise BenchError(f"{self._path}: has no upload of client {work.client} for its work number {work.cycle}")
-        row = self._rows_r[place]
+        row = self._rows_r[number]
         out_pd[0].copy_(torch.from_numpy(np.array(row["vector_d"])))
         outputs_uc = torch.from_numpy(np.array(row["outputs_uc"])) if "outputs_uc" in row.dtype.names else None
         return lambda: [ComputedUpload(torch.tensor(row["loss"], dtype=torch.float32), None, outputs_uc)]

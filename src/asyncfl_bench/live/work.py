@@ -1,4 +1,4 @@
-"""A piece of work in a client's process, from its vectors to the reply. Importing this does not load torch."""
+"""Work in a client's process, from its vectors to the reply. Importing this does not load torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compute_reply(computer: SequentialComputer, identity: str, work: Work, arrays: dict[str, np.ndarray]) -> bytes:
-    """Return the reply, also to work that fails. identity: of the run"""
+    """Compute work and return the reply, with the problem if it fails. identity: of the run"""
     import torch
 
     from ..clients.versions import Blocks
@@ -34,7 +34,7 @@ def compute_reply(computer: SequentialComputer, identity: str, work: Work, array
 
 
 def end_with_parent() -> None:
-    """End this process, which may be busy, when its parent was killed. For a thread."""
+    """End this process, which may be busy, when its parent is killed. Runs in a thread."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

@@ -1,4 +1,4 @@
-"""Which clients take part, and until when."""
+"""Availability of clients: who takes part, until when, and which work is lost."""
 
 from __future__ import annotations
 
@@ -18,16 +18,21 @@ from .timeline import Timeline
 
 @dataclass
 class AlwaysConfig(CheckedSettings):
-    """No settings; the base of all."""
+    """Base class of all settings of availability, without settings."""
 
 
 class Always:
-    """Every client takes part from the first to the last iteration."""
+    """Every client takes part from the first to the last iteration; the base class of all kinds of availability.
+
+    file           measured times online; None without a file
+    loses_work     ``outcome`` may lose work
+    ends_for_some  ``has_left`` may be True
+    """
 
     Config = AlwaysConfig
-    file: FleetFile | None = None  # where the times online are from, if they were measured
-    loses_work = False  # by ``outcome``
-    ends_for_some = False  # by ``has_left``
+    file: FleetFile | None = None
+    loses_work = False
+    ends_for_some = False
 
     def __init__(self, config: AlwaysConfig):
         self.config = config
@@ -36,21 +41,21 @@ class Always:
         pass
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
-        """True when work dispatched to the client at virtual ``time`` can no longer be delivered once ``iteration``
-        server iterations are done: it does not take part any more."""
+        """Return True if work dispatched at virtual ``time`` cannot be delivered after ``iteration`` server iterations,
+        because the client has left."""
         return False
 
     def outcome(self, work: Work, duration: float) -> tuple[float, bool]:
-        """(time from the work's dispatch until its client is free again, whether its upload reaches the server).
+        """Return the time from dispatch until the client is free, and whether the upload reaches the server.
 
-        duration  what the delay says, in its unit
+        duration  of the work, by the law of delay, in its unit
         """
         return duration, True
 
     def build_timeline(self, discard: Callable[[Work], None], limit: float | None) -> Timeline:
-        """An empty timeline for a run.
+        """Build an empty timeline for a run.
 
-        discard  tells the executor of a loss that is found out on it
+        discard  discards work in the executor, for losses that the timeline finds
         limit    virtual time at which the run ends, or None
         """
         return Timeline()
@@ -59,8 +64,8 @@ class Always:
 @dataclass
 class DropoutConfig(AlwaysConfig):
     """
-    share         of the clients that stop for good, rounded to whole clients
-    at_iteration  server iterations done when they stop; the paper: 250 of 500
+    share         share of the clients that leave for good, rounded to whole clients
+    at_iteration  server iterations after which they leave; the paper: 250 of 500
     """
 
     share: Annotated[float, within("[0, 1]")] = 0.3
@@ -78,9 +83,9 @@ class DropoutConfig(AlwaysConfig):
 
 
 class Dropout(Always):
-    """A random share of the clients stops for good at a given server iteration; work they have in flight is lost.
+    """A random share of the clients leaves for good at a given server iteration, and their work in flight is lost.
 
-    The set is fixed by the seed and nested: whoever drops at 10 % also drops at 20 %, under every algorithm.
+    The seed fixes the set for every algorithm. Sets are nested: clients that leave at 10 % also leave at 20 %.
     Source: arXiv:2511.19066, section 5 and appendix D.4.1 (dropout study).
     """
 
@@ -101,8 +106,8 @@ class Dropout(Always):
 @dataclass
 class SuspensionConfig(AlwaysConfig):
     """
-    probability  P that a piece of work is lost
-    hang         after lost work of duration T the client hangs for U(0, hang * T)
+    probability  P, probability that a piece of work is lost
+    hang         after lost work of duration T, the client hangs for U(0, hang * T)
     """
 
     probability: Annotated[float, within("[0, 1)")] = 0.1
@@ -113,12 +118,11 @@ class SuspensionConfig(AlwaysConfig):
 
 
 class Suspension(Always):
-    """With probability P a client is suspended: its upload is lost, it hangs for U(0, hang * T) after the T its work
-    takes, then comes back and starts again from the current model. Synchronous rounds wait for it.
+    """With probability P a client loses its upload, and hangs for U(0, hang * T) after work of duration T.
 
-    Drawn per (seed, client, cycle), and nested: what is lost under some P is lost under every larger one, and under
-    every algorithm.
-    Source: AsyncFedED (Wang et al. 2022), section 6.1; hang and loss as the authors' raw runs show them.
+    It then starts again from the current model. Synchronous rounds wait for it. Draws depend on seed, client and cycle,
+    not on the algorithm. They are nested: work that is lost under some P is lost under every larger one.
+    Source: AsyncFedED (Wang et al. 2022), section 6.1; hang and loss as in the authors' raw runs.
     """
 
     Config = SuspensionConfig

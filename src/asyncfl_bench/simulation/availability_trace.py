@@ -1,4 +1,4 @@
-"""When clients were online, from a file, and the arithmetic of their sessions, once or turn after turn."""
+"""Times at which clients were online, from a file, and the arithmetic of these sessions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAYOUTS = (("online", "offline"), ("start", "duration"))
 class AvailabilityTraceConfig(AlwaysConfig):
     """
     path         required; columns client, online, offline or client, start, duration: virtual times, a row per session
-    interrupted  work whose client goes offline is lost | paused: it continues when the client is back
+    interrupted  work of a client that goes offline is lost | paused: it continues when the client is back
     repeat       true: the trace repeats after its end | false: a client without further sessions leaves for good
     period       length of the trace, in the delay's unit, >= its last end; null: that end
     """
@@ -41,11 +41,11 @@ class AvailabilityTraceConfig(AlwaysConfig):
 
 
 class AvailabilityTrace(Always):
-    """Clients are online during the sessions of a file and offline else. No draws: every seed meets the same.
+    """Clients are online during the sessions of a file, which are the same for every seed.
 
-    Work dispatched to an offline client begins when it is online next. A client that goes offline meanwhile loses it
-    (the upload never arrives, the client is free again once it is back) or resumes it afterwards; whoever does not come
-    back has left from the end of its last session on, and its work is lost. Work that is complete as a session ends
+    Work dispatched to an offline client begins with its next session. If a client goes offline during work, the work is
+    lost, or paused until its next session. The client is free again with that session. A client without another
+    session has left from the end of its last one, and its work is lost. Work that is complete when a session ends
     arrives. Sessions that touch are one, also from the end of the trace to its next turn.
     """
 
@@ -55,7 +55,7 @@ class AvailabilityTrace(Always):
     loses_work = ends_for_some = True
 
     def start(self, n: int, streams: Streams) -> None:
-        """Read the file. Raises BenchError or ConfigError when it is not what it must be."""
+        """Read the file. Raises BenchError or ConfigError if it is not valid."""
         assert self.config.path is not None
         self.n = n
         self.file = FleetFile(self.config.path, LAYOUTS)
@@ -98,7 +98,7 @@ class AvailabilityTrace(Always):
         return _wait(work.start, end if back is None else back[0]), False
 
     def _join_sessions(self, rows: list[int], online_r: list[float], offline_r: list[float]) -> tuple[list, list]:
-        """(online_s, offline_s) of one client, in order, with those that touch made one. BenchError if two overlap."""
+        """Return (online_s, offline_s) of a client in order, touching sessions joined. BenchError if two overlap."""
         rows = sorted(rows, key=online_r.__getitem__)
         online_s, offline_s = [online_r[rows[0]]], [offline_r[rows[0]]]
         for before, row in pairwise(rows):
@@ -125,8 +125,7 @@ class AvailabilityTrace(Always):
 
 
 def _wait(start: float, moment: float) -> float:
-    """The time from ``start`` to ``moment``, so that start + wait is not before it: there a client is not back yet, or
-    has not left yet."""
+    """Return a wait with start + wait >= moment in floating point: before ``moment`` the client would not be back."""
     wait = moment - start
     while start + wait < moment:
         wait = math.nextafter(wait, math.inf)
@@ -137,9 +136,9 @@ class Sessions:
     """Half-open intervals [online, offline) of virtual time.
 
     online_s, offline_s  ascending; no two overlap or touch
-    period               they come again after so long, >= the last end; None: they happen once
+    period               time after which they repeat, >= the last end; None: they happen once
     last                 end of the last session of a turn
-    Each question costs O(log s).
+    A method takes O(log s).
     """
 
     def __init__(self, online_s: list[float], offline_s: list[float], period: float | None):
@@ -149,8 +148,10 @@ class Sessions:
         self._wraps = period is not None and online_s[0] == 0 and offline_s[-1] == period  # into the next turn
 
     def session_at(self, time: float) -> tuple[float, float] | None:
-        """(begin, end) of what is left of the session at ``time``, or of the next one; None when there is none any
-        more. end > time, infinite for a client that is never offline."""
+        """Return (begin, end) of the rest of the session at ``time``, or of the next one; None if there is none.
+
+        end > time; it is infinite for a client that is never offline.
+        """
         session = self._find(time)
         if session is None:
             return None
@@ -162,7 +163,7 @@ class Sessions:
         return max(time, turn_start + self._online_s[index]), end
 
     def end_of_work(self, time: float, duration: float) -> float | None:
-        """Time at which a client that started at ``time`` has been online for ``duration``; None for never."""
+        """Return the time at which a client that started at ``time`` was online for ``duration``; None for never."""
         current, session = self._find(time), self.session_at(time)
         if current is None or session is None:
             return None
@@ -185,7 +186,7 @@ class Sessions:
         return turn_start + turns * (self._period or 0.0) + self._offline_s[index] - (self._worked_s[index] - rest)
 
     def _find(self, time: float) -> tuple[int, float] | None:
-        """(index, start of its turn) of the first session that ends after ``time``."""
+        """Return (index, start of its turn) of the first session that ends after ``time``; None if there is none."""
         turn, phase = (0.0, time) if self._period is None else divmod(time, self._period)
         period = self._period or 0.0
         index = bisect_right(self._offline_s, phase)

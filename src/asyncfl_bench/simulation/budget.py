@@ -1,4 +1,4 @@
-"""What a run has used so far, and the budget that ends it."""
+"""Amounts that a run has used, and the budget that ends it."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ COUNTED = ("server_iterations", "uploads", "client_steps", "bytes", "messages", 
 
 @dataclass(slots=True)
 class Counters:
-    """What a run has used so far. Every line of metrics.jsonl carries these under the same names."""
+    """Amounts that a run has used. Every line of metrics.jsonl has them under the same names."""
 
     iteration: int = 0
     uploads: int = 0
     client_steps: int = 0
     virtual_time: float = 0.0
     discarded: int = 0  # pieces of work whose upload never reached the server
-    uplink_bytes: int = 0  # of uploads that reached the server, and of what clients sent before
-    downlink_bytes: int = 0  # of models handed to clients, also for work that was lost, and of replies
+    uplink_bytes: int = 0  # of uploads that reached the server, of messages, and before the first work
+    downlink_bytes: int = 0  # of models sent to clients, also for work that was lost, and of replies
     messages: int = 0  # of clients that hold a part of the model, before their uploads
-    server_steps: int = 0  # changes of the server's part that are no server iteration
+    server_steps: int = 0  # changes of the server's part of a split model, which are not server iterations
     cancelled: int = 0  # pieces of work that were stopped and restarted on a newer model
 
     @property
@@ -32,13 +32,13 @@ class Counters:
         return self.uplink_bytes + self.downlink_bytes
 
     def used_of(self, limit: str) -> float:
-        """Amount used of a limit of ``budget``, by the limit's name."""
+        """Return the amount used of a limit, by its name in ``budget``."""
         return self.iteration if limit == "server_iterations" else getattr(self, limit)
 
 
 @dataclass
 class BudgetConfig(CheckedSettings):
-    """When a run ends: whichever limit is reached first. null means no such limit.
+    """Limits of a run, which ends at the first one; null means no limit.
     A limit on the command line replaces those of files.
 
     server_iterations  changes of the global model (ACE's first full round is one); 500 if no limit is given
@@ -68,7 +68,7 @@ class BudgetConfig(CheckedSettings):
 
     @property
     def amounts(self) -> dict[str, float]:
-        """Limits on what a run uses, by name; a target is not one, as a run may miss it."""
+        """Limits on amounts, by name; without the target, because a run may miss it."""
         return {name: limit for name, limit in asdict(self).items() if name != TARGET and limit is not None}
 
     @property
@@ -76,11 +76,11 @@ class BudgetConfig(CheckedSettings):
         return all(self.__dict__[name] is None for name in COUNTED)
 
     def iterations(self, uploads: int | None, steps: int | None, ticks: bool) -> int | None:
-        """Server iterations that the budget is enough for; None where no limit tells that before the run.
+        """Return the server iterations that the budget allows; None if they are unknown before the run.
 
-        uploads  that one server iteration takes; None where it is unknown
-        steps    mini-batch steps behind one upload; None where clients differ
-        ticks    an iteration is a tick
+        uploads  number for one server iteration; None if it is unknown
+        steps    mini-batch steps of one upload; None if clients differ
+        ticks    True if an iteration is a tick
         """
         known = [self.server_iterations]
         if uploads is not None:
@@ -92,7 +92,7 @@ class BudgetConfig(CheckedSettings):
         return min((limit for limit in known if limit is not None), default=None)
 
     def used_up(self, used: Counters) -> str | None:
-        """The first of the limits on what is counted that is reached, or None."""
+        """Return the name of the first limit on a count that is reached; None if there is none."""
         for name in COUNTED:
             limit = self.__dict__[name]
             if limit is not None and used.used_of(name) >= limit:

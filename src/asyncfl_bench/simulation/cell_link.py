@@ -1,4 +1,4 @@
-"""Clients of one radio cell: what they compute and what they send over their links takes time."""
+"""Delays of clients in one radio cell, by their computing speeds and their links."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class CellLinkConfig(DelayConfig):
     position          distance: uniform from nearest to radius | disc: uniform over the area between them, so that more
                       clients are far away
     channel           each: every client has `hertz` | shared: the clients in flight share it equally
-    hertz             of the channel
+    hertz             bandwidth of the channel
     speeds            multiply-adds a second of each client, > 0; null: drawn
     distances         km of each client, > 0; null: drawn
-    cuts              of the model: each client's times are those of the one that suits its speed (S2FL), see
+    cuts              cuts of the model: each client has the times of the cut that suits its speed (S2FL), see
                       ``CellLink``; null: model.cut for all
     """
 
@@ -80,15 +80,15 @@ class CellLink(Delay):
         some layers   K + 1 stages: c / f + activations / R;  K - 1 times 2c / f + activations / R;  c / f + layers / R
 
     since a mini-batch goes forward, its activations are sent, and the gradient in the server's reply is sent back.
-    C and c are those of one sample: the samples of a mini-batch are taken for parallel. What the server computes and
-    sends takes no time. Activations are those of the work's mean mini-batch, for each of its messages, without labels;
-    bytes count each mini-batch as it is, with its labels.
-    With ``cuts`` every client has the times of one of them: that whose 2c / f + activations / R, of a mini-batch, is
-    nearest to the median of all clients and cuts (S2FL's sliding split, as the GAS paper runs it). It changes the clock
-    alone: trained, and counted in bytes, are the layers of model.cut.
-    Source   GAS (Yang, Liu 2024), section 5.1, and its released code, which has the samples parallel, r uniform between
-             0.1 and 1 km where the text has clients uniform in the cell (position=disc), and 10 MHz for each client
-             where the text has them in total (channel=shared)
+    C and c are of one sample: the samples of a mini-batch are computed in parallel. The server computes and sends in no
+    time. Activations are those of the work's mean mini-batch, for each message, without labels; bytes count each
+    mini-batch with its own size and its labels.
+    With ``cuts`` every client has the times of one cut: its 2c / f + activations / R of a mini-batch is nearest to the
+    median over all clients and cuts (S2FL's sliding split, as the GAS paper runs it). This changes the clock only:
+    training and counts of bytes use the layers of model.cut.
+    Source   GAS (Yang, Liu 2024), section 5.1, and its released code, with parallel samples. The code draws r uniformly
+             between 0.1 and 1 km, the text places clients uniformly in the cell (position=disc). The code has 10 MHz
+             for each client, the text in total (channel=shared)
     """
 
     Config = CellLinkConfig
@@ -117,7 +117,7 @@ class CellLink(Delay):
         return np.array([streams.speed(client).uniform(config.slowest, config.fastest) for client in range(n)])
 
     def _distances(self, n: int, streams: Streams) -> np.ndarray:
-        """(n,) km."""
+        """Return (n,) km."""
         config = self.config
         if config.distances is not None:
             return np.array(config.distances)
@@ -128,12 +128,12 @@ class CellLink(Delay):
     def duration(self, work: Work) -> float:
         cost, batches = self.cost_n[work.client], work.local_steps
         if work.stages == 1:
-            return self._takes(work, 2 * batches * cost.macs, cost.model_bytes)
+            return self._seconds(work, 2 * batches * cost.macs, cost.model_bytes)
         if work.stage + 1 == work.stages:
-            return self._takes(work, cost.client_macs, cost.client_bytes)
+            return self._seconds(work, cost.client_macs, cost.client_bytes)
         sent = cost.message_bytes(work.samples) / (work.stages - 1)  # each mini-batch has its share of the samples
-        return self._takes(work, cost.client_macs * (1 if work.stage == 0 else 2), sent)
+        return self._seconds(work, cost.client_macs * (1 if work.stage == 0 else 2), sent)
 
-    def _takes(self, work: Work, macs: int, sent: float) -> float:
-        """Seconds of these numbers of multiply-adds and bytes."""
+    def _seconds(self, work: Work, macs: int, sent: float) -> float:
+        """Return the seconds for these numbers of multiply-adds and bytes."""
         return float(macs / self.speed_n[work.client] + 8 * sent / self.rate_n[work.client])

@@ -1,8 +1,8 @@
-"""How long a piece of work takes: the time from its dispatch to the arrival of its upload.
+"""Base class of laws of delay: the time from the dispatch of work to the arrival of its upload.
 
-Every law gives a number in the unit its yaml names (`unit: ticks | seconds`); the clock turns it into an arrival.
-A persistent fact about a client (its speed) comes from the stream `speed`, a fresh draw per piece of work from the
-stream `delay` under the client's own count, so every algorithm meets the same durations under one seed.
+Durations are in the unit of the settings (`ticks` or `seconds`). Speeds of clients come from the stream `speed`. Draws
+for each piece of work come from the stream `delay` under the client's count. So under one seed every algorithm has the
+same durations.
 """
 
 from __future__ import annotations
@@ -31,39 +31,40 @@ class DelayConfig(CheckedSettings):
 
     @property
     def takes_time(self) -> bool:
-        """False when every piece of work takes zero time, so that virtual time stands still."""
+        """Whether virtual time advances; False if every piece of work takes no time."""
         return True
 
 
 class Delay(RunAttributes, ABC):
-    """Base of all laws. ``start`` draws the persistent facts; ``duration`` is a pure function of its key.
+    """Base class of all laws. ``start`` draws the speeds of clients; ``duration`` is a pure function of its work.
 
     staged     the law has a duration for each stage of work; other laws divide the duration equally among stages
-    samples_n  (n,) training samples that each client holds, for laws that go by them; footprint as in ``start``
-    labels_nc  (n, C) of them by label; None where the task has no labels
+    samples_n  (n,) training samples of each client;  footprint  see ``start``
+    labels_nc  (n, C) of them by label; None if the data has no labels
+    file       measured durations; None without a file
     """
 
     Config = DelayConfig
     staged = False
     _set_by_run = ("n", "samples_n", "labels_nc", "footprint")
-    file: FleetFile | None = None  # where the durations are from, if they were measured
+    file: FleetFile | None = None
 
     def __init__(self, config: DelayConfig):
         self.config = config
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
-        """footprint: what the model costs to compute and to send, for laws that go by it."""
+        """Draw the speeds of clients. footprint: cost of computing and of sending the model"""
         self._stream, self.footprint = streams.delay, footprint
         self.n, self.samples_n, self.labels_nc = clients.n, clients.samples_n, clients.labels_nc
         self.speed_n = self._speeds(clients.n, streams)
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
-        """(n,) persistent number per client; its meaning belongs to the law."""
+        """Return (n,) numbers of clients, such as speeds, with a meaning for this law."""
         return np.ones(n)
 
     @abstractmethod
     def duration(self, work: Work) -> float:
-        """Units of time the piece of work takes, >= 0; draws are keyed by its client and cycle."""
+        """Return the units of time of a piece of work, >= 0; draws depend on its client and cycle."""
 
     def stage_duration(self, work: Work) -> float:
         """Return the units of time of this stage, or of work without stages."""
@@ -71,3 +72,10 @@ class Delay(RunAttributes, ABC):
         if not (isinstance(duration, int | float | np.number) and duration >= 0):
             raise wrong_return(self, "duration", duration, f"a number of {self.config.unit}, at least 0")
         return duration if self.staged else duration / work.stages
+
+
+def positive_normal(generator: np.random.Generator, sigma: float) -> float:
+    """Draw from N(1, sigma) until the number is > 0."""
+    while (factor := generator.normal(1, sigma)) <= 0:
+        pass
+    return factor

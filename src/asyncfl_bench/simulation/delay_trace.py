@@ -23,7 +23,7 @@ class DelayTraceConfig(DelayConfig):
     """
     unit    of the file's numbers
     path    required; columns client, duration and, if durations change with time, start; or arrivals.csv of a live run
-    per     a duration is for a piece of work | step: one of its local steps | sample: one sample it goes through
+    per     a duration is for: work: a piece of work | step: a local step | sample: a sample that work uses
     at_end  without the column start, after a client's last duration: repeat from its first | last: the last one stays
     period  with the column start: units after which the trace begins again, beyond its last start; null: the last
             duration stays
@@ -40,12 +40,12 @@ class DelayTraceConfig(DelayConfig):
 
 
 class DelayTrace(Delay):
-    """The durations of a file. No draws: every seed meets the same.
+    """Durations from a file, which are the same for every seed.
 
-    Columns `client, duration`: a client's k-th piece of work takes its k-th duration, in the file's order. Columns
-    `client, duration, start`: it takes the duration in force at its dispatch, that of the client's latest `start` until
-    then; before its first start the first one, or with ``period`` the last, left over from the turn before. Of the
-    arrivals.csv of a live run the uploads that arrived count.
+    Columns `client, duration`: a client's k-th piece of work takes its k-th duration in the file's order. Columns
+    `client, duration, start`: work takes the duration with the client's latest `start` before its dispatch. Before the
+    first start this is the first duration, or with ``period`` the last one. Of the arrivals.csv of a live run only
+    uploads that arrived count.
     """
 
     Config = DelayTraceConfig
@@ -53,17 +53,17 @@ class DelayTrace(Delay):
     file: FleetFile
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
-        """Read the file. Raises BenchError or ConfigError when it is not what it must be."""
+        """Read the file. Raises BenchError or ConfigError if it is not valid."""
         assert self.config.path is not None
         self.n = clients.n
         self.file = FleetFile(self.config.path, LAYOUTS)
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
         rows_n = self.file.rows_of(self.n)
         if (arrived_r := self.file.columns.get("arrived")) is not None:
-            rows_n = [self._arrived(rows, arrived_r) for rows in rows_n]
+            rows_n = [self._select_arrived(rows, arrived_r) for rows in rows_n]
         self._starts_n: list[list[float]] | None = None
         if start_r is not None:
-            rows_n = [self._in_order(rows, start_r) for rows in rows_n]
+            rows_n = [self._sort_by_start(rows, start_r) for rows in rows_n]
             self._starts_n = [[start_r[row] for row in rows] for rows in rows_n]
         self._check_period()
         self._durations_n = [[durations[row] for row in rows] for rows in rows_n]
@@ -71,17 +71,17 @@ class DelayTrace(Delay):
     def duration(self, work: Work) -> float:
         own = self._durations_n[work.client]
         amount = {"work": 1, "step": work.local_steps, "sample": max(1, work.samples)}[self.config.per]
-        return own[self._place(work, len(own))] * amount
+        return own[self._row(work, len(own))] * amount
 
-    def _place(self, work: Work, count: int) -> int:
+    def _row(self, work: Work, count: int) -> int:
         if self._starts_n is None:
             return work.cycle % count if self.config.at_end == "repeat" else min(work.cycle, count - 1)
         period = self.config.period
         time = work.start if period is None else work.start % period
-        place = bisect_right(self._starts_n[work.client], time) - 1
-        return max(place, 0) if period is None else place  # -1 is the last one, of the turn before
+        row = bisect_right(self._starts_n[work.client], time) - 1
+        return max(row, 0) if period is None else row  # -1 is the last one, of the turn before
 
-    def _in_order(self, rows: list[int], start_r: list[float]) -> list[int]:
+    def _sort_by_start(self, rows: list[int], start_r: list[float]) -> list[int]:
         rows = sorted(rows, key=start_r.__getitem__)
         for before, row in pairwise(rows):
             if start_r[before] == start_r[row]:
@@ -89,8 +89,8 @@ class DelayTrace(Delay):
                 raise self.file.refusal(row, f"{allowed} {start_r[row]:g}")
         return rows
 
-    def _arrived(self, rows: list[int], arrived_r: list[float]) -> list[int]:
-        """Return the rows of uploads that arrived: the others say when a loss was known."""
+    def _select_arrived(self, rows: list[int], arrived_r: list[float]) -> list[int]:
+        """Return the rows of uploads that arrived; the durations of others are the times until a loss was known."""
         if not (kept := [row for row in rows if arrived_r[row]]):
             raise self.file.refusal(rows[0], "no upload of its client arrived; use the record of a longer run")
         return kept

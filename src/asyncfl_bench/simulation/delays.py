@@ -1,4 +1,4 @@
-"""Laws of delays, by the name that a yaml gives them."""
+"""Laws of delay that are drawn."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ..errors import check
 from ..randomness import Streams
 from ..ranges import at_least, check_client_numbers, greater_than, one_of, within
 from ..types import Facts, Work
-from .delay import Delay, DelayConfig
+from .delay import Delay, DelayConfig, positive_normal
 
 
 @dataclass
 class NoDelayConfig(DelayConfig):
     """
-    unit  on the clock of ticks every piece of work takes one tick
+    unit  with the clock of ticks every piece of work takes one tick
     """
 
     takes_time = False
 
 
 class NoDelay(Delay):
-    """Every upload arrives the moment it is dispatched; at equal times in order of dispatch."""
+    """Work takes no time: uploads arrive in order of dispatch."""
 
     Config = NoDelayConfig
 
@@ -75,7 +75,7 @@ class UniformConfig(DelayConfig):
 
 
 class Uniform(Delay):
-    """U(low, high), fresh for every piece of work."""
+    """U(low, high), drawn for every piece of work."""
 
     Config = UniformConfig
     config: UniformConfig
@@ -98,9 +98,9 @@ class FixedUniformConfig(UniformConfig):
 
 
 class FixedUniform(Delay):
-    """U(low, high) once per client: each of its pieces of work takes the same, whatever its data and its work.
+    """U(low, high), drawn once for each client: all its work takes the same time, whatever its data and K.
 
-    The latencies of FLGO's mode UNI (WwZzz/easyFL), with which AFBS (Lu et al. 2025) was run.
+    Source: the latencies of FLGO's mode UNI (WwZzz/easyFL), with which AFBS (Lu et al. 2025) was run.
     """
 
     Config = FixedUniformConfig
@@ -121,7 +121,7 @@ class ExponentialConfig(DelayConfig):
     beta     mean of the exponential part, in units
     compute  fixed part, in units
     clients  exponential: persistent z_i ~ Exp(1) | equal: z_i = 1
-    redraw   true: a fresh draw per piece of work | false: always its mean
+    redraw   true: a draw for each piece of work | false: always the mean
     """
 
     beta: Annotated[float, at_least(0)] = 5.0
@@ -141,10 +141,10 @@ class ExponentialConfig(DelayConfig):
 class Exponential(Delay):
     """compute + Exp(beta z_i).
 
-    z_i = 1 (`clients=equal`: i.i.d.) or z_i ~ Exp(1), drawn once per client (`clients=exponential`: persistent speeds);
-    `redraw=false` puts the mean in place of the draw, so a client's work always takes compute + beta z_i.
-    The ACE paper (arXiv:2511.19066, section 5) says only "exponential with mean beta". The presets `exp_beta*`,
-    persistent speeds and a tick of computing, are our reading of it, `clients=equal` is the literal one
+    z_i = 1 (`clients=equal`: i.i.d.) or z_i ~ Exp(1), drawn once for each client (`clients=exponential`: persistent
+    speeds). With `redraw=false` a client's work always takes the mean, compute + beta z_i.
+    Source: ACE (arXiv:2511.19066, section 5), which prints only "exponential with mean beta". The presets `exp_beta*`
+    have persistent speeds and a tick of computing, which is our reading; `clients=equal` is the literal one
     (docs/explanation/time.md).
     """
 
@@ -189,7 +189,7 @@ class MixedExponentialConfig(DelayConfig):
 class MixedExponential(Delay):
     """compute + Exp(slow_mean) for a fixed random share of slow clients, compute + Exp(fast_mean) for the others.
 
-    The two-group law of the ACE authors' earlier public code (20 % slow, means 5 and 0.5).
+    Source: the ACE authors' earlier public code (20 % slow, means 5 and 0.5).
     """
 
     Config = MixedExponentialConfig
@@ -202,16 +202,15 @@ class MixedExponential(Delay):
         return mean_n
 
     def duration(self, work: Work) -> float:
-        return float(
-            self.config.compute + self._stream(work.client, work.cycle).exponential() * self.speed_n[work.client]
-        )
+        extra = self._stream(work.client, work.cycle).exponential() * self.speed_n[work.client]
+        return float(self.config.compute + extra)
 
 
 @dataclass
 class LogNormalConfig(DelayConfig):
     """
     median         units
-    sigma          standard deviation of the logarithm per piece of work
+    sigma          standard deviation of the logarithm between pieces of work
     clients_sigma  standard deviation of the logarithm between clients
     """
 
@@ -221,7 +220,7 @@ class LogNormalConfig(DelayConfig):
 
 
 class LogNormal(Delay):
-    """median * exp(clients_sigma * a_i + sigma * b): a_i ~ N(0,1) once per client, b ~ N(0,1) per piece of work."""
+    """median * exp(clients_sigma * a_i + sigma * b), a_i ~ N(0, 1) for each client, b ~ N(0, 1) for each work."""
 
     Config = LogNormalConfig
     config: LogNormalConfig
@@ -238,9 +237,9 @@ class LogNormal(Delay):
 @dataclass
 class ParetoConfig(DelayConfig):
     """
-    minimum  units of the shortest work
+    minimum  shortest duration, in units
     shape    of the tail: P(duration > x) = (minimum / x) ** shape; the mean is infinite up to 1, the variance up to 2
-    redraw   true: a fresh draw per piece of work | false: one draw per client
+    redraw   true: a draw for each piece of work | false: a draw for each client
     """
 
     minimum: Annotated[float, greater_than(0)] = 1.0
@@ -249,7 +248,7 @@ class ParetoConfig(DelayConfig):
 
 
 class Pareto(Delay):
-    """Pareto(minimum, shape): a heavy tail, in which few pieces of work (or clients) take most of the time."""
+    """Pareto(minimum, shape): a heavy tail, so that few pieces of work (or clients) take most of the time."""
 
     Config = ParetoConfig
     config: ParetoConfig
@@ -266,7 +265,7 @@ class Pareto(Delay):
 @dataclass
 class ClassesConfig(DelayConfig):
     """
-    shares  weights of the classes, > 0, from the fast to the slow
+    shares  weights of the classes, > 0, from the fastest to the slowest
     ranges  low, high of every class, in units
     """
 
@@ -283,9 +282,9 @@ class ClassesConfig(DelayConfig):
 
 
 class Classes(Delay):
-    """U(low, high) of the client's speed class, fresh for every piece of work.
+    """U(low, high) of the client's speed class, drawn for every piece of work.
 
-    A client draws a Dirichlet(shares) vector once and belongs to its largest component.
+    A client draws a Dirichlet(shares) vector once; its class is the largest component.
     Source: the simulation in the FADAS authors' code (Wang et al., ICML 2024), presets `fadas_mild`, `fadas_large`.
     """
 
@@ -303,8 +302,8 @@ class Classes(Delay):
 @dataclass
 class RankedClassesConfig(ClassesConfig):
     """
-    shares  of the clients in each class, up to a common factor
-    gamma   weight of chance against the number of samples in the ranking, not in the FedEcho paper; null: chance
+    shares  shares of the clients in each class, up to a common factor
+    gamma   weight of chance in the ranking, beside the number of samples; not in the FedEcho paper; null: chance
             alone
     """
 
@@ -313,13 +312,14 @@ class RankedClassesConfig(ClassesConfig):
 
 
 class RankedClasses(Classes):
-    """U(low, high) of the client's speed class, fresh for every piece of work; who holds most samples is slowest.
+    """U(low, high) of the client's speed class, drawn for every piece of work; clients with many samples are slow.
 
-    Clients are ordered by rank of n_i / n + gamma u_i, u_i ~ U(0, 1) once per client; the last ones are the slowest
-    class, the next ones the second slowest, and so on. A class has its share of the clients rounded down, the slowest
-    at least one, the fastest all the others.
-    FedEcho (Wang, Ma, Chen 2025, arXiv:2511.19966) says that classes follow from a client's samples and a gamma, that
-    a smaller one makes the dependence stronger, and that at most a tenth of the clients is slowest; the rest is ours.
+    Clients are ordered by (rank of n_i) / n + gamma u_i, with u_i ~ U(0, 1) drawn once for each client. The last ones
+    are the slowest class, those before them the second slowest, and so on. A class has its share of the clients
+    rounded down, the slowest class at least one client, and the fastest class the rest.
+    Source: FedEcho (Wang, Ma, Chen 2025, arXiv:2511.19966). In the paper classes depend on a client's samples and on
+    gamma, a smaller gamma makes the dependence stronger, and at most a tenth of the clients is slowest. The rest is
+    ours.
     """
 
     Config = RankedClassesConfig
@@ -342,8 +342,8 @@ class RankedClasses(Classes):
 @dataclass
 class WorkAndLinkConfig(DelayConfig):
     """
-    seconds_per_sample  of training, once through the network and back
-    bandwidth           bytes per second for one model there and back
+    seconds_per_sample  of training: a forward and a backward pass
+    bandwidth           bytes per second for one model, received and sent
     link_spread         standard deviation of a transmission's random factor around 1
     clients_sigma       spread of the clients' computing speeds: a factor exp(clients_sigma * N(0, 1)) each
     client_factors      each client's slowness in computing, > 0; null: drawn
@@ -374,11 +374,11 @@ class WorkAndLinkConfig(DelayConfig):
 
 
 class WorkAndLink(Delay):
-    """What is computed and what is sent: seconds_per_sample * samples worked through + c * model bytes / bandwidth.
+    """Time of computing and sending: seconds_per_sample * samples + c * model bytes / bandwidth.
 
-    The samples of K passes over n_i samples are K n_i, so time grows with K and with the client's data; c ~ N(1,
-    link_spread), drawn for every piece of work and cut off above 0.
-    Source: AsyncFedED (Wang et al. 2022), section 6.1, which gives the form and no numbers.
+    K passes over n_i samples are K n_i samples, so time grows with K and with the client's data. c ~ N(1, link_spread)
+    is drawn for every piece of work until it is > 0.
+    Source: AsyncFedED (Wang et al. 2022), section 6.1, which has the form and no numbers.
     """
 
     Config = WorkAndLinkConfig
@@ -392,11 +392,9 @@ class WorkAndLink(Delay):
 
     def duration(self, work: Work) -> float:
         config = self.config
-        # without any sample a client would report and start again at one instant for ever
+        # a client without samples would report and start again for ever, at one instant
         computing = config.seconds_per_sample * max(1, work.samples) * self.speed_n[work.client]
         if config.bandwidth is None:
             return float(computing)
-        generator, factor = self._stream(work.client, work.cycle), 0.0
-        while factor <= 0:
-            factor = generator.normal(1, config.link_spread)
+        factor = positive_normal(self._stream(work.client, work.cycle), config.link_spread)
         return float(computing + factor * self.footprint.client_bytes / config.bandwidth)

@@ -1,4 +1,4 @@
-"""Latency that grows with the numbers of the labels that a client holds. Legend: n clients, C classes."""
+"""Latency that grows with the numbers of a client's labels. Legend: n clients, C classes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .delays import FixedUniform
 
 
 class UniformByLabel(FixedUniform):
-    """low + (high - low) (m_i + u_i) / C once per client: m_i is the mean number of its samples' labels, u_i ~ U(0, 1).
+    """low + (high - low) (m_i + u_i) / C for client i: m_i is the mean of its samples' labels, u_i ~ U(0, 1).
 
-    Clients of one label each, as many of every label, have the latencies of ``FixedUniform``, in order of their labels.
-    AFBS (Lu et al. 2025, figure 4) says only that latency grows with the label's number; the rest is ours.
+    If each client has one label, and all labels have as many clients, the latencies are distributed as those of
+    ``FixedUniform``, in order of the labels.
+    Source: AFBS (Lu et al. 2025, figure 4), where latency grows with the label's number; the rest is ours.
     """
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:

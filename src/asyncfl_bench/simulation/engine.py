@@ -1,8 +1,8 @@
-"""The event loop: a virtual clock decides which upload arrives next, a server rule says what it does to the model.
+"""The event loop: a virtual clock decides which upload arrives next, and a server rule changes the model with it.
 
-The engine knows no model, no data and no algorithm. It alone counts server iterations and uploads, computes
-staleness, and decides who is in flight. What a piece of work computes is the executor's business; arrival order
-never depends on how, where or when it is computed.
+The engine depends on no model, data or algorithm. It alone counts server iterations and uploads, computes staleness,
+and decides which clients are in flight. The executor computes the work; the order of arrivals does not depend on how,
+where or when it does.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from .observer import Observer
 from .slots import Slots
 from .timeline import Timeline
 
-TICK, ROUND = "tick", "round"  # ends at which a rule is asked for its own step
+TICK, ROUND = "tick", "round"  # moments of a rule's own step
 
 
 class Simulation(Stateful):
     """One run: clients that compute, a virtual clock, a server rule, a budget.
 
-    rule          server rule, already constructed; ``start`` is called here
-    model_d       (d,) global model, changed in place by the rule
-    clients       ClientTable
-    upload_kind   "gradient" or "difference", what the executor returns
-    workload      what K means, and K where the rule does not say
-    footprint     of the model that is sent, which a dry run computes with a smaller one; None: d parameters
-    server_rate   virtual time that the server takes for a sample it computes itself (ServerRule.server_samples)
-    clock         "time": uploads arrive one by one. "ticks": all uploads due at a tick are given to the rule in order
-                  of dispatch, then ``rule.tick()`` is called once, then free slots are filled
-    tick_rounding "down" or "up" (the upload waits for the server's next turn): a duration in whole ticks, at least one
-    timeline    an empty one; None: that of work whose end is known at its dispatch
+    rule           server rule; its ``start`` is called here
+    model_d        (d,) global model, which the rule changes in place
+    upload_kind    "gradient" or "difference", the uploads of the executor
+    workload       meaning of K, and K if the rule does not choose it
+    footprint      of the model that is sent; a dry run computes with a smaller model. None: d parameters
+    server_rate    virtual time of the server for a sample that it computes itself (ServerRule.server_samples)
+    clock          "time": uploads arrive one by one. "ticks": the rule receives all uploads of a tick in order of
+                   dispatch, then ``rule.tick()`` is called once, then free slots are filled
+    tick_rounding  "down" or "up": rounding of durations to whole ticks, at least one
+    timeline       an empty one; None: the timeline of work whose end is known at its dispatch
     """
 
     state_names = ("_ends_tick", "_started", "_uploads_without_change", "_uploads_at_this_time")
@@ -91,16 +90,16 @@ class Simulation(Stateful):
     # -- running ---------------------------------------------------------------------------------------------------
 
     def run(self) -> str:
-        """Runs until the budget is used up; returns the budget key that ended it, "no_clients" or "stalled"."""
+        """Run until the budget is used up. Return the key of the budget that ended it, "no_clients" or "stalled"."""
         while (ended_by := self.step()) is None:
             pass
         return ended_by
 
     def step(self) -> str | None:
-        """What happens next: a piece of work ends; after the last one of this time the tick ends, and slots are filled.
+        """Process the next end of work. After the last one of this time the tick ends, and slots are filled.
 
-        Where the executor raises (its computing was stopped, say), nothing of this has happened: the state can be
-        saved. Returns why the run is over, or None.
+        Return the reason why the run is over, or None. If the executor raises, for example because it was stopped, the
+        state is as before the call and can be saved.
         """
         timeline, alone, begins = self._timeline, False, not self._started
         if begins:
@@ -146,10 +145,10 @@ class Simulation(Stateful):
 
     @property
     def next_time(self) -> float:
-        """Virtual time of the next arrival or tick; infinite when nothing is to come."""
+        """Virtual time of the next arrival or tick; infinite if there is none."""
         if self._timeline.ending or not self._started:
             return self.counters.virtual_time
-        # a rule that steps at every tick is asked at every tick; for the others empty ticks cost nothing
+        # a rule that steps at ticks needs every tick; for other rules empty ticks are skipped
         if self.clock == "ticks" and self._steps_on_ticks:
             return math.floor(self.counters.virtual_time) + 1  # a budget may have ended between two ticks
         return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
@@ -158,17 +157,17 @@ class Simulation(Stateful):
         """Key of the budget that is used up, "stalled", or None. Virtual time is used up if the next event is later."""
         many = max(10_000, 100 * self.clients.n, 100 * self.rule.needs.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
-        # this many uploads in a row left the model or the time alone that the end may never come
+        # after this many uploads without a change of the model or the time the run may never end
         stalled = "stalled" if self._uploads_without_change >= many or stands_still else None
         return self.budget.used_up(self.counters) or stalled
 
     def _rule_steps_alone(self) -> bool:
-        """With no client in flight, do the rule's own steps at each tick still bring the end nearer?"""
+        """Return True if the rule's steps at ticks end the run although no client is in flight."""
         bounded = self.budget.server_iterations is not None or self.budget.virtual_time is not None
         return self.clock == "ticks" and self._steps_on_ticks and bounded
 
     def _budget_ends_before(self, time: float) -> bool:
-        """Move virtual time on to ``time``, or to the end of its budget where that comes first: True."""
+        """Advance virtual time to ``time``, or only to the end of its budget. Return True for the latter."""
         limit, counters = self.budget.virtual_time, self.counters
         if limit is not None and time > limit:
             counters.virtual_time = max(counters.virtual_time, float(limit))
@@ -178,15 +177,15 @@ class Simulation(Stateful):
         return False
 
     def _pop_due(self) -> None:
-        """The next work to end (time clock), or all that ends by now (tick clock), in order of time and dispatch."""
+        """Take the next work to end (time clock), or all work that ends by now (tick clock)."""
         self._timeline.reach(self.counters.virtual_time, whole_tick=self.clock == "ticks")
         if self.clock == "time":
             return
-        # the tick's own step goes with its last arrival, so the trace shows it on that row
+        # the trace shows the tick's step in the row of its last arrival
         self._ends_tick = next((work.sequence for work in reversed(self._timeline.ending) if self._arrives(work)), None)
 
     def _begin_first_round(self) -> None:
-        """Every client computes once at w0; takes no virtual time, counts n uploads (ACE, Algorithm 1, lines 1-6)."""
+        """Let every client compute once at w0, in no virtual time. Counts n uploads (ACE, Algorithm 1, lines 1-6)."""
         self._started = True
         for client in range(self.clients.n if self.rule.needs.first_round else 0):
             work = self._dispatches.create_instant_work(client, self.counters)
@@ -196,7 +195,7 @@ class Simulation(Stateful):
             self._ends_tick = self.dispatches - 1
 
     def _is_whole(self, work: Work) -> bool:
-        """Whether what ends at the same time as this work is never cut short: a first round, a rule's tick."""
+        """Return True if no budget ends between this work and others of its time: in a first round or a rule's tick."""
         return self._steps_on_ticks or not work.takes_slot
 
     # -- the end of a piece of work --------------------------------------------------------------------------------
@@ -205,7 +204,7 @@ class Simulation(Stateful):
         return not (work.lost or self.availability.has_left(work.client, self.counters.iteration, work.start))
 
     def _finish(self, work: Work) -> None:
-        """The upload or the message of the work that is first now arrives, or it is known by now to be lost."""
+        """Process the end of the first work in ``ending``: its upload or message arrives, or it is lost."""
         delivery = self.executor.deliver(work) if self._arrives(work) else None
         if delivery is None and not work.lost:
             self.executor.discard(work)
@@ -232,7 +231,7 @@ class Simulation(Stateful):
         self._slots.note_lost_work(work)
 
     def _receive(self, work: Work, delivery: Delivery, ends: tuple[str, ...]) -> None:
-        """Give an upload to the rule, then ask for the rule's own step at the ``ends`` that come with it."""
+        """Pass an upload to the rule, then let the rule take its own step at the ``ends`` of this moment."""
         counters, time = self.counters, self.counters.virtual_time
         upload = build_upload(work, delivery, self._samples_n[work.client], counters)
         changed = self._check_changed("receive", self.rule.receive(upload))
@@ -245,7 +244,7 @@ class Simulation(Stateful):
         if changed:
             self._count_iteration()
         self._slots.note_delivery(work, changed)
-        stepped = self._ask_rule_to_step(ends)
+        stepped = self._let_rule_step(ends)
         for observer in self.observers:
             observer.arrived(upload, changed or stepped, time)
         if changed:
@@ -257,7 +256,7 @@ class Simulation(Stateful):
     # -- the end of a stage ----------------------------------------------------------------------------------------
 
     def _receive_message(self, work: Work, delivery: Delivery) -> None:
-        """Give a message to the rule; each client with a reply starts its next stage."""
+        """Pass a message to the rule, and start the next stage of each client with a reply."""
         counters, time = self.counters, self.counters.virtual_time
         message = build_message(work, delivery, self._samples_n[work.client], counters)
         # may raise Stopped: the rule then gets the same message again
@@ -285,13 +284,13 @@ class Simulation(Stateful):
     # -- server iterations -----------------------------------------------------------------------------------------
 
     def _step_without_arrival(self, end: str) -> None:
-        """Ask the rule for its step at the end of a tick or a round without an arrival."""
-        if self._ask_rule_to_step((end,)):
+        """Let the rule take its step at the end of a tick or a round without an arrival."""
+        if self._let_rule_step((end,)):
             self._count_iteration()
             self._notify_iteration()
 
-    def _ask_rule_to_step(self, ends: tuple[str, ...]) -> bool:
-        """Ask the rule for its step at the end of a tick, of a round, or of both. Return True if the model changed."""
+    def _let_rule_step(self, ends: tuple[str, ...]) -> bool:
+        """Let the rule take its step at the end of a tick, of a round, or of both. Return True if the model changed."""
         changed = False
         if TICK in ends:
             changed = self._check_changed("tick", self.rule.tick())
@@ -319,14 +318,14 @@ class Simulation(Stateful):
         self._slots.note_model_change()
 
     def _notify_iteration(self) -> None:
-        """Tell observers that a server iteration is complete, then cancel work that has become too old."""
+        """Notify observers of a server iteration, then cancel work that has become too old."""
         for observer in self.observers:
             observer.iterated(self.counters)
         if self.rule.needs.restart_at is not None:
             self._cancel(self.counters.iteration - self.rule.needs.restart_at)
 
     def _cancel(self, oldest: int) -> None:
-        """Stop work from model version ``oldest`` or an older one, but for what is lost: its client is away."""
+        """Cancel work from model version ``oldest`` or older, except lost work, whose client is away."""
         for work in self._timeline.cancel(oldest, self._arrives):
             if work.sequence == self._ends_tick:
                 self._ends_tick = None  # the tick's own step comes without an arrival
@@ -339,8 +338,8 @@ class Simulation(Stateful):
     # -- dispatch --------------------------------------------------------------------------------------------------
 
     def _fill_slots(self) -> None:
-        """Fill every free slot for which the schedule has a client that still takes part, if this is the moment. After
-        that the clients restart whose work was cancelled."""
+        """Fill free slots with clients of the schedule that have not left, if it is time. Then restart the clients
+        whose work was cancelled."""
         restarted = self._slots.clients_to_restart(self._has_left)
         if self._slots.should_fill(self._timeline.busy or bool(restarted)):
             while (client := self._slots.next_client(self._timeline.busy or bool(restarted))) is not None:
@@ -356,7 +355,7 @@ class Simulation(Stateful):
         return self.availability.has_left(client, self.counters.iteration, self.counters.virtual_time)
 
     def _begin(self, client: int) -> None:
-        """Hand the client the model, and work that it begins at once or when it has done what it was given before."""
+        """Dispatch work that the client begins now, or after its earlier work."""
         now = self.counters.virtual_time
         free_at = max(now, self._timeline.free_at(client, now)) if self._slots.queues else now
         work = self._dispatches.create_work(client, self.counters, free_at)
@@ -375,7 +374,7 @@ class Simulation(Stateful):
     # -- state -----------------------------------------------------------------------------------------------------
 
     def parts(self) -> dict[str, Stateful]:
-        """The rule's and the executor's states are saved beside this one."""
+        """Return the parts with a state; those of rule and executor are saved separately."""
         return {"timeline": self._timeline, "dispatches": self._dispatches, "slots": self._slots}
 
     def state_dict(self) -> dict:

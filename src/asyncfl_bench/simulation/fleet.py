@@ -1,4 +1,4 @@
-"""A fleet that somebody measured: one file (.csv or .parquet), each row a fact about one client.
+"""Measured fleets: a file (.csv or .parquet) with rows of numbers about clients.
 
 Legend: n clients of the run, r rows of the file.
 """
@@ -21,17 +21,17 @@ SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
 _INDEX = re.compile(r"__index_level_\d+__")  # pandas writes a frame's index under this name
 _MOST_CELLS = 2**24  # of a .parquet file, whose cells become objects
-POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # the other numbers may be 0
-WORDS = ("why",)  # not numbers, and not read
+POSITIVE = ("duration", "offline", "seconds_per_sample", "downlink", "uplink")  # other numbers may be 0
+TEXTS = ("why",)  # columns that are not read
 
 
 Layouts = tuple[tuple[str, ...], ...]
 
 
 def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
-    """Raise ConfigError unless there is such a file, by its name, and InputError for other columns of a .csv.
+    """Raise ConfigError unless the file exists and has such a name, and InputError for other columns of a .csv.
 
-    Its rows are looked at when the run is built. layouts: as of ``FleetFile``
+    Rows are checked when the run is built. layouts: see ``FleetFile``
     """
     ok = path is not None and expand_home(path, "path").is_file() and Path(path).suffix.lower() in SUFFIXES
     check(ok, "path", path, f"an existing .csv or .parquet file with the columns {columns}")
@@ -54,29 +54,28 @@ def _check_columns(file: Path, names: Iterable[str], layouts: Layouts) -> None:
 class FleetFile:
     """A file, read and checked.
 
-    layouts  the sets of columns it may have besides `client`; no others, so that a mistyped one is noticed
-    clients  the ids in it, in the order in which they become the clients 0, 1, ...: by value when all are whole
-             numbers >= 0, else as text
+    layouts  sets of columns beside `client`, one of which the file must have
+    clients  ids in the order of the clients 0, 1, ...: by value if all are whole numbers >= 0, else as text
     columns  name -> (r,) finite numbers, > 0 for durations and ends, else >= 0
-    Raises InputError naming file, row and what is allowed.
+    Raises InputError with file, row and allowed values.
     """
 
     def __init__(self, path: str, layouts: Layouts):
         self.path = expand_home(path, "path")
-        # of a .csv the line in which a row ends, of a .parquet the row's number from 0
-        read = _csv if self.path.suffix.lower() == ".csv" else _parquet
+        # places: the line in which a row ends for a .csv, the row's number from 0 for a .parquet
+        read = _read_csv if self.path.suffix.lower() == ".csv" else _read_parquet
         self._word, self._place_r, values = read(self.path)
         _check_columns(self.path, values, layouts)
         if not self._place_r:
             raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
-        self._client_r = [_text(value) for value in values.pop("client")]
+        self._client_r = [_cell_text(value) for value in values.pop("client")]
         if "" in self._client_r:
             raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
-        self.clients = _in_order(set(self._client_r))
-        self.columns = {name: self._numbers(name, column) for name, column in values.items() if name not in WORDS}
+        self.clients = _sort_ids(set(self._client_r))
+        self.columns = {name: self._numbers(name, column) for name, column in values.items() if name not in TEXTS}
 
     def rows_of(self, n: int) -> list[list[int]]:
-        """(n,) the rows of each of the first n clients, in the file's order. Raises ConfigError when it has fewer."""
+        """Return (n,) lists of rows of the first n clients, in the file's order. ConfigError for fewer clients."""
         if n > len(self.clients):
             raise ConfigError("n_clients", n, f"must be at most {len(self.clients)}, the clients in {self.path}")
         rows: dict[str, list[int]] = {client: [] for client in self.clients}
@@ -85,9 +84,9 @@ class FleetFile:
         return [rows[client] for client in self.clients[:n]]
 
     def client_values(self, n: int, columns: tuple[str, ...]) -> np.ndarray:
-        """(n, columns) of a file with one row for each client.
+        """Return (n, columns) numbers of a file with one row for each client.
 
-        Raises InputError for a second row of a client, and ConfigError as ``rows_of``.
+        Raises InputError for a second row of a client, and ConfigError for fewer clients.
         """
         rows_n = self.rows_of(n)
         for first, *more in rows_n:
@@ -98,7 +97,7 @@ class FleetFile:
         return np.array([[self.columns[name][rows[0]] for name in columns] for rows in rows_n])
 
     def name_of_row(self, row: int) -> str:
-        """Place of a row in the file, for messages: `line 3`."""
+        """Return the place of a row in the file, for messages: `line 3`."""
         return f"{self._word} {self._place_r[row]}"
 
     def refusal(self, row: int, reason: str) -> InputError:
@@ -114,24 +113,24 @@ class FleetFile:
                 number = math.nan
             if not least <= number < math.inf:
                 allowed = "a number > 0" if name in POSITIVE else "a number >= 0"
-                raise self.refusal(row, f"{name} must be {allowed}, found {_text(value) or 'nothing'}")
+                raise self.refusal(row, f"{name} must be {allowed}, found {_cell_text(value) or 'nothing'}")
             numbers.append(number)
         return numbers
 
 
 def check_same_clients(delay, availability) -> None:
-    """Raise InputError when both come from files and the run's client i is not the same one in both."""
+    """Raise InputError if both are from files, and client i of the run has another id in the second file."""
     durations, sessions = delay.file, availability.file
     if durations is None or sessions is None:
         return
-    # the files may have further clients that take no part in this run
+    # the files may have more clients than the run
     for client, (name, twin) in enumerate(zip(durations.clients[: delay.n], sessions.clients, strict=False)):
         if name != twin:
             difference = f"client {client} of the run is {name} in the one and {twin} in the other"
             raise InputError(f"{durations.path} and {sessions.path}: must name the same clients; {difference}")
 
 
-def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
+def _read_csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
     try:
         with open_regular(path, "r", LARGEST_FILE, newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, skipinitialspace=True)
@@ -147,35 +146,35 @@ def _csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
                 rows.append(cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a readable .csv file ({error})") from None
-    return "line", lines, _by_name(path, names, [[cells[place] for cells in rows] for place in range(len(names))])
+    return "line", lines, _name_columns(path, names, [[cells[place] for cells in rows] for place in range(len(names))])
 
 
-def _parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
+def _read_parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:
     try:
         table = read_parquet(path, _MOST_CELLS)
         columns = [column.to_pylist() for column in table.columns]
     except (OSError, ValueError, OverflowError) as error:
         raise InputError(f"{path}: not a readable .parquet file ({first_line(error)})") from None
-    values = _by_name(path, table.column_names, columns)
+    values = _name_columns(path, table.column_names, columns)
     kept = {name: column for name, column in values.items() if not _INDEX.fullmatch(name)}
     return "row", list(range(len(table))), kept
 
 
-def _by_name(path: Path, names: list[str], columns: list[list]) -> dict[str, list]:
+def _name_columns(path: Path, names: list[str], columns: list[list]) -> dict[str, list]:
     if len(set(names)) < len(names):
         raise InputError(f"{path}: must have each column once, found {', '.join(names)}")
     return dict(zip(names, columns, strict=True))
 
 
-def _in_order(ids: set[str]) -> list[str]:
-    # `01` and `1` may be two clients: only what is written as a number is written is taken for one
+def _sort_ids(ids: set[str]) -> list[str]:
+    # `01` and `1` may be two clients, so an id with a leading zero is text
     if all(_WHOLE.fullmatch(text) for text in ids):
         return sorted(ids, key=lambda text: (len(text), text))  # by value, of any number of digits
     return sorted(ids)
 
 
-def _text(value: object) -> str:
-    """What is in a cell; nothing for a missing value."""
+def _cell_text(value: object) -> str:
+    """Return the text in a cell; an empty text for a missing value."""
     if isinstance(value, str):
         return value.strip()
     if value is None or value != value:

@@ -91,7 +91,7 @@ class _PlainUnpickler(pickle.Unpickler):
 def _load_pickle(content: bytes) -> Any:
     """Return the value in a pickle of lists, mappings, numbers and text. Raises any exception.
 
-    A tuple as a key takes a time that doubles with each level of nesting, and a memo's number an amount of memory.
+    Tuples and large memo numbers are refused: a nested tuple as a key takes exponential time, a memo number memory.
     """
     for count, (code, argument, _) in enumerate(pickletools.genops(content)):
         if code.name in ("GLOBAL", "STACK_GLOBAL", "INST"):
@@ -128,7 +128,7 @@ def _client_name(path: Path, client: Any) -> str:
 
 
 def _shorten(value: Any) -> str:
-    """Return a value in a few words, whatever is nested in it."""
+    """Return a short text for a value of any depth."""
     try:
         return _SHORT.repr(value)
     except ValueError:  # a number of thousands of digits

@@ -1,4 +1,4 @@
-"""What watches a simulation: diagnostics, traces, tests, and whatever is passed to ``run(observers=[...])``."""
+"""Base class of observers: diagnostics, traces, and objects passed to ``run(observers=[...])``."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .budget import Counters
 
 
 class Observer(Stateful):
-    """Receives the run's events, in the order of the methods here; does nothing by itself. Derive from it and write
-    those that are of interest: all are called in the run's own process and thread, so a slow one slows the run.
+    """Receives the events of a run; each method does nothing until a subclass overrides it.
 
-    It must change nothing. Tensors (``model_d``, those of ``upload``, ``message`` and ``reply``) are lent: after the
-    call they may hold other numbers, so copy what is kept. An exception ends the run as failed. Of a resumed run it
-    receives the events from the checkpoint on; an observer of the group ``observers`` then has the attributes of
-    ``state_names`` as they were. A finished run has no more events, so ``run`` refuses observers for it.
+    Methods are called in the thread of the run, so a slow method slows the run. They must not change their arguments.
+    Tensors (``model_d``, and those of ``upload``, ``message`` and ``reply``) are lent: copy a tensor that is kept,
+    because its numbers may change after the call. An exception ends the run as failed.
+    In a resumed run an observer receives the events after the checkpoint; one of the group ``observers`` then has the
+    attributes of ``state_names`` as they were. ``run`` refuses observers for a finished run, which has no more events.
 
-    better  metric of ``measure`` -> ``higher`` or ``lower``, the values that are good. A page names a best method by a
-            metric with a direction alone. Raises ValueError for another word.
+    better  metric of ``measure`` -> ``higher`` or ``lower``, the direction of good values. A page ranks methods only by
+            metrics with a direction. Raises ValueError for another word.
     """
 
     better: Mapping[str, str] = {}
@@ -32,14 +32,14 @@ class Observer(Stateful):
                 raise ValueError(f"{cls.__name__}.better: {metric!r} is {word!r}; write 'higher' or 'lower'")
 
     def dispatched(self, work: Work, model_d) -> None:
-        """Work was dispatched; its client starts from ``model_d``, shape (d,)."""
+        """Work was dispatched, and its client starts from ``model_d``, shape (d,)."""
 
     def discarded(self, work: Work) -> None:
-        """The work's upload was lost, or its client has left: it will never arrive."""
+        """The upload of the work will never arrive: it was lost, or its client has left."""
 
     def cancelled(self, work: Work) -> None:
-        """The work was stopped because its model was too old (Needs.restart_at). Its client restarts at once,
-        which is a dispatch. Who does not tell the two apart hears of it as of a discard."""
+        """The work was cancelled because its model was too old (Needs.restart_at). A dispatch follows, as its client
+        restarts at once. By default calls ``discarded``."""
         self.discarded(work)
 
     def message_received(self, message: Message, stepped: bool, time: float) -> None:
@@ -50,28 +50,28 @@ class Observer(Stateful):
         """The rule replied to the client's last message at ``time``, and the client continues."""
 
     def received(self, upload: Upload, changed: bool) -> None:
-        """The rule has just used an upload; ``changed`` says whether it moved the model."""
+        """The rule used an upload. ``changed`` is True if it changed the model."""
 
     def ticked(self, changed: bool) -> None:
-        """The rule was just asked for a tick's own step; ``changed`` says whether it took one."""
+        """A tick ended. ``changed`` is True if the rule took its own step."""
 
     def round_ended(self, changed: bool) -> None:
-        """The rule was just asked for a round's step; ``changed`` says whether it took one."""
+        """A round ended. ``changed`` is True if the rule took its own step."""
 
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
-        """An upload reached the server at ``time``; ``changed`` says whether the model moved because of it, the
-        step of a tick or round included where this was its last arrival."""
+        """An upload reached the server at ``time``. ``changed`` is True if it changed the model, or if the step of a
+        tick or round followed it."""
 
     def iterated(self, counters: Counters) -> None:
         """A server iteration is complete."""
 
     def measure(self, point: Mapping[str, Any]) -> Mapping[str, float]:
-        """Return numbers to add to a point by name, ``gap/train``, before it is logged; called at each evaluation.
+        """Return numbers by name (``gap/train``) that are added to a point. Called at each evaluation.
 
-        point  the line of metrics.jsonl so far. A name ending in ``accuracy`` is a share, 0 to 1.
+        point  the line of metrics.jsonl so far. A name that ends in ``accuracy`` is a share, 0 to 1
         """
         return {}
 
     def evaluated(self, point: Mapping[str, Any]) -> None:
-        """The model was evaluated: a line of metrics.jsonl, with ``iteration``, ``uploads``, ``virtual_time``,
-        ``test/accuracy`` (a share), ``test/loss`` (nats) and the others of docs/reference/run_directory.md."""
+        """The model was evaluated. ``point`` is a line of metrics.jsonl: ``iteration``, ``uploads``, ``virtual_time``,
+        ``test/accuracy`` (a share), ``test/loss`` (nats) and others (docs/reference/run_directory.md)."""

@@ -1,4 +1,4 @@
-"""Clients as phones: each downloads the model, trains and uploads, at speeds that are drawn or measured."""
+"""Delays of phones, which download, train and upload at speeds that are drawn or measured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..randomness import Streams
 from ..ranges import at_least, greater_than
 from ..types import Facts, Work
-from .delay import Delay, DelayConfig
+from .delay import Delay, DelayConfig, positive_normal
 from .fleet import FleetFile, check_file
 
 COLUMNS = ("seconds_per_sample", "downlink", "uplink")
@@ -24,7 +24,7 @@ class PhonesConfig(DelayConfig):
     downlink, uplink    bytes per second, median of the clients
     downlink_sigma, uplink_sigma  standard deviation of its logarithm between clients
     link_spread         standard deviation of a transfer's random factor around 1
-    path                file of measured clients in place of the draws, with the columns client, seconds_per_sample,
+    path                file of measured clients instead of draws, with the columns client, seconds_per_sample,
                         downlink, uplink (``fleet.FleetFile``); null: drawn
     """
 
@@ -50,8 +50,8 @@ class PhonesConfig(DelayConfig):
 class Phones(Delay):
     """Work takes model bytes * c / downlink_i + seconds_per_sample_i * samples + model bytes * c' / uplink_i.
 
-    The three speeds of client i are log-normal and drawn once, or from a file; c, c' ~ N(1, link_spread), drawn for
-    each piece of work and cut off above 0. ``speed_n`` (n, 3) has the columns of ``COLUMNS``.
+    The three speeds of client i are log-normal and drawn once, or from a file. c, c' ~ N(1, link_spread) are drawn for
+    each piece of work until they are > 0. ``speed_n`` (n, 3) has the columns of ``COLUMNS``.
     Source: FLASH (Yang et al., WWW 2021, arXiv:2006.06983): 160 phones, matched to the models of 136 000 users.
     """
 
@@ -72,12 +72,7 @@ class Phones(Delay):
     def duration(self, work: Work) -> float:
         per_sample, downlink, uplink = self.speed_n[work.client]
         generator = self._stream(work.client, work.cycle)
-        down, up = self._factor(generator), self._factor(generator)
-        # without any sample and byte a client would report and start again at one instant for ever
+        down, up = (positive_normal(generator, self.config.link_spread) for _ in range(2))
+        # a client without samples would report and start again for ever, at one instant
         computing = per_sample * max(1, work.samples)
         return float(computing + self.footprint.client_bytes * (down / downlink + up / uplink))
-
-    def _factor(self, generator: np.random.Generator) -> float:
-        while (factor := generator.normal(1, self.config.link_spread)) <= 0:
-            pass
-        return factor

@@ -1,6 +1,6 @@
-"""Durations, losses and departures of a live run, from its arrivals.csv: what a replay meets.
+"""Durations, losses and departures of a live run, from its arrivals.csv, for a replay.
 
-The server of a live run learns of a loss when it happens, so here too a loss is known only at its end.
+A live server does not know of a loss before it happens. So here a loss is known only at the end of the work.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ NEVER = 2.0**33  # s: later than any moment of a record
 
 @dataclass
 class ArrivalRecord:
-    """
-    ends     (client, cycle) -> (moment of the end, whether the upload arrived)
-    left_at  client -> moment from which it gets no more work
+    """The ends of work in a live run.
+
+    ends     (client, cycle) -> (time of the end in s, whether the upload arrived)
+    left_at  client -> time from which it gets no more work
     """
 
     ends: dict[tuple[int, int], tuple[float, bool]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class ArrivalRecord:
 
 
 def read_record(path: str | Path, n: int) -> ArrivalRecord:
-    """Read an arrivals.csv of n clients. Raises InputError with the line of what is wrong."""
+    """Read an arrivals.csv of n clients. Raises InputError with the line of an invalid row."""
     record, file = ArrivalRecord(), expand_home(path, "path")
     try:
         with open_regular(file, "r", LARGEST_FILE, newline="", encoding="utf-8") as lines:
@@ -75,7 +76,7 @@ def _check_path(path: str | None) -> None:
 @dataclass
 class RecordedDelayConfig(DelayConfig):
     """
-    unit  real ones, as the server of the live run measured them
+    unit  real seconds, as measured by the server of the live run
     path  required; arrivals.csv of the live run, the same as availability.path
     """
 
@@ -92,7 +93,7 @@ class RecordedDelayConfig(DelayConfig):
 
 
 class RecordedDelay(Delay):
-    """A client's k-th piece of work ends when it ended in a live run, as ``RecordedTimeline`` knows."""
+    """A client's k-th piece of work ends as in the live run; ``RecordedTimeline`` has its time."""
 
     Config = RecordedDelayConfig
     config: RecordedDelayConfig
@@ -121,14 +122,14 @@ class RecordedAvailabilityConfig(AlwaysConfig):
 
 
 class RecordedAvailability(Always):
-    """What was lost in a live run is lost, and clients leave when they left there.
+    """Work that was lost in the live run is lost, and clients leave at the times when they left there.
 
-    now  moment that the run has reached, set by its timeline
+    now  virtual time of the run, set by its timeline
     """
 
     Config = RecordedAvailabilityConfig
     config: RecordedAvailabilityConfig
-    loses_work = True  # rules that wait for all clients are allowed: a live run ends when one of these leaves
+    loses_work = True
     record = ArrivalRecord()
     now = 0.0
 
@@ -137,7 +138,7 @@ class RecordedAvailability(Always):
         self.record = read_record(self.config.path, n)
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
-        # queued work begins later than now: the record says how it ended, even if its client has left by then
+        # queued work begins after ``now``; the record has its end even if its client has left by then
         return self.record.has_left(client, min(time, self.now))
 
     def build_timeline(self, discard: Callable[[Work], None], limit: float | None) -> Timeline:
@@ -145,16 +146,16 @@ class RecordedAvailability(Always):
 
 
 def check_same_record(delay: Delay, availability: Always) -> None:
-    """Raise InputError unless both are of one record, or none is."""
+    """Raise InputError unless both have the same record, or neither has one."""
     recorded = [isinstance(delay, RecordedDelay), isinstance(availability, RecordedAvailability)]
     if any(recorded) and not (all(recorded) and delay.record == availability.record):  # type: ignore[attr-defined]
         raise InputError("delay=recorded goes with availability=recorded, and both with the same path")
 
 
 class LateLosses(Timeline, ABC):
-    """A timeline on which a loss is known at the end of the work alone.
+    """A timeline on which a loss is known only at the end of the work.
 
-    discard  tells the executor that work will never be delivered
+    discard  discards work in the executor
     """
 
     def __init__(self, discard: Callable[[Work], None]):
@@ -163,7 +164,7 @@ class LateLosses(Timeline, ABC):
 
     @abstractmethod
     def is_lost(self, work: Work) -> bool:
-        """Whether the upload of work that ends now never arrives."""
+        """Return True if the upload of work that ends now never arrives."""
 
     def reach(self, time: float, *, whole_tick: bool) -> None:
         super().reach(time, whole_tick=whole_tick)
@@ -174,7 +175,7 @@ class LateLosses(Timeline, ABC):
 
 
 class RecordedTimeline(LateLosses):
-    """limit: virtual time at which the run ends in any case, or None"""
+    """Timeline with the ends of a record. limit: virtual time at which the run ends, or None"""
 
     state_names = (*LateLosses.state_names, "_now")
 

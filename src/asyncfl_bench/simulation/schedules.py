@@ -1,4 +1,4 @@
-"""Which client gets the next piece of work, and when it is dispatched."""
+"""Schedules: the choice of the client for the next piece of work, and the time of its dispatch."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ..types import Facts
 class ScheduleConfig(CheckedSettings):
     """Fields shared by all schedules.
 
-    dispatch  immediate: a free slot is filled right after the arrival that freed it (and after the server iteration
-              this arrival may have caused) | after_update: only once the global model has changed, or no client is in
-              flight any more | per_round: once all clients in flight have reported or are lost | auto: per_round for
-              rules that work in rounds, immediate for the others
-    rest      none: a client that has delivered is idle | until_update: only once the global model has changed, or no
-              client is in flight and all others rest too, so that no client is in one buffer twice
+    dispatch  immediate: a free slot is filled after the arrival that freed it, and after the server iteration of this
+              arrival | after_update: after a change of the global model, or if no client is in flight | per_round:
+              after all clients in flight have reported or are lost | auto: per_round for rules that work in rounds,
+              immediate for others
+    rest      none: a client is idle after its upload | until_update: it is idle after a change of the global model, or
+              if no client is in flight and all others rest too, so that no client is in one buffer twice
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update", "per_round")] = "immediate"
     rest: Annotated[str, one_of("none", "until_update")] = "none"
 
     def resolve(self, facts: Facts) -> None:
-        """Put the moment that suits the rule in the place of `auto`. ConfigError where it cannot be another one."""
+        """Replace `auto` by the value for the rule. Raises ConfigError for a value that the rule cannot use."""
         if self.dispatch == "auto":
             self.dispatch = "per_round" if facts.rounds else "immediate"
         needed = f"auto or per_round for {facts.algorithm}, which steps once all clients of a round have reported"
@@ -39,15 +39,18 @@ class ScheduleConfig(CheckedSettings):
 
 
 class SameClient(Stateful):
-    """A client that reports gets the next piece of work itself, so it contributes in proportion to its speed.
+    """The reporting client gets the next piece of work, so clients contribute in proportion to their speeds.
 
     With a concurrency below n, a random set of clients (fixed by the seed) takes part and the others never do.
+
+    some_never  with fewer slots than clients, some clients never get work
+    queues      a busy client may get more work, and does one piece after another
     """
 
     Config: type[ScheduleConfig] = ScheduleConfig
     state_names: tuple[str, ...] = ("_waiting",)
-    some_never = True  # get work where there are fewer slots than clients
-    queues = False  # a client may be given work while it is busy, and does one piece after another
+    some_never = True
+    queues = False
 
     def __init__(self, config: ScheduleConfig):
         self.config = config
@@ -58,28 +61,28 @@ class SameClient(Stateful):
         self._waiting = deque(int(client) for client in order)
 
     def report(self, client: int) -> None:
-        """The client has delivered and is idle."""
+        """Note that the client has delivered and is idle."""
         self._waiting.append(client)
 
     def drop_client(self, client: int) -> None:
-        """Remove a client that was given a free slot but has left."""
+        """Remove a client that ``next`` returned but that has left."""
 
     def next(self) -> int | None:
-        """Who takes a free slot; None when no client can."""
+        """Return the client for a free slot; None if there is none."""
         return self._waiting.popleft() if self._waiting else None
 
 
 @dataclass
 class RandomIdleConfig(ScheduleConfig):
     """
-    rest  turn: the slot that a client frees goes to another one, unless none is idle
+    rest  turn: the slot of a reporting client goes to another client, unless no other is idle
     """
 
     rest: Annotated[str, one_of("none", "turn", "until_update")] = "none"
 
 
 class RandomIdle(SameClient):
-    """A free slot goes to a client drawn uniformly among the idle ones, the reporter included.
+    """A free slot goes to a client drawn uniformly among the idle ones, including the reporting client.
 
     Source: FedBuff (Nguyen et al. 2022) and CA2FL as the ACE paper runs them, Algorithms a.2 and a.3; with `rest=turn`
     the code released with GAS (Yang, Liu 2024).
@@ -92,7 +95,7 @@ class RandomIdle(SameClient):
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
         self._stream = stream
         self._idle = list(range(n))
-        self._turned: list[int] = []  # reporters whose slot has not gone to another client yet
+        self._turned: list[int] = []  # clients that reported and whose slot is free
         self._draws = 0
 
     def report(self, client: int) -> None:
@@ -105,23 +108,23 @@ class RandomIdle(SameClient):
         return self._draw_client() if client is None else client
 
     def _draw_client(self) -> int | None:
-        """An idle client, drawn uniformly and no longer idle; None if all are busy."""
+        """Draw an idle client uniformly and remove it from the idle ones; None if all are busy."""
         if not self._idle:
             return None
-        place = int(self._stream(1, self._draws).integers(len(self._idle)))
+        index = int(self._stream(1, self._draws).integers(len(self._idle)))
         self._draws += 1
         # O(1) removal; the list's order is part of the state, so a resumed run draws the same clients
-        self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
+        self._idle[index], self._idle[-1] = self._idle[-1], self._idle[index]
         return self._idle.pop()
 
 
 @dataclass
 class UniformQueueConfig(ScheduleConfig):
     """
-    rest     a client that has delivered may be drawn at once
-    draw     random: each client independently | shuffled: n pieces of work in a row go to all n clients, in a new
-             random order
-    weights  how often clients are drawn, one number > 0 each; not with shuffled; null: all the same
+    rest     a client may be drawn right after its upload
+    draw     random: independent draws | shuffled: each n pieces of work in a row go to all n clients in a new random
+             order
+    weights  weights of clients in the draw, one number > 0 each; not with shuffled; null: equal
     """
 
     dispatch: Annotated[str, one_of("auto", "immediate", "after_update")] = "immediate"
@@ -139,17 +142,16 @@ class UniformQueueConfig(ScheduleConfig):
 
 
 class UniformQueue(SameClient):
-    """A free slot goes to a client drawn from all n, whether it is busy or not: its work waits until what the client
-    was given before is done, with the model that was current when it was given out.
+    """A free slot goes to a client drawn from all n, busy or not.
 
-    So all clients contribute alike (or by the weights), whatever their speeds, and slow ones have long queues. The
-    first pieces go to different clients, to all where all n slots are used; with fewer slots that is our choice.
+    The work of a busy client waits until its earlier work is done, and starts from the model of its dispatch. So all
+    clients contribute equally (or by the weights) at any speed, and slow ones have long queues. The first pieces go to
+    different clients; with fewer than n slots that is our choice.
 
     Source: Koloskova et al. 2022 (arXiv:2206.08307, Algorithm 2), Clipped ASGD (arXiv:2606.13287, Algorithm 2), AsGrad
     (arXiv:2310.20452: random and shuffled); with weights the routing of Generalized AsyncSGD (arXiv:2405.00017).
-    Differs: the code released with AsGrad takes the data of the client that just finished, and work that it queues at a
-    busy client never starts. Generalized AsyncSGD also divides its step by n p_i; that could not be read, and no rule
-    here does it.
+    Differs: AsGrad's released code uses the data of the client that just finished, and work that it queues at a busy
+    client never starts. Generalized AsyncSGD also divides its step by n p_i; no rule here does.
     """
 
     Config = UniformQueueConfig
@@ -159,7 +161,7 @@ class UniformQueue(SameClient):
     queues = True
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
-        super().start(n, concurrency, stream)  # those who are waiting are the first
+        super().start(n, concurrency, stream)  # these clients are the first
         self._n, self._draws = n, 0
         self._left: set[int] = set()
         self._set_bounds()
@@ -172,7 +174,7 @@ class UniformQueue(SameClient):
         self._bounds_n = total / total[-1] if total[-1] else total  # no client is left: none is drawn
 
     def report(self, client: int) -> None:
-        """It may have been drawn again already."""
+        """Do nothing: the draw does not depend on reports."""
 
     def drop_client(self, client: int) -> None:
         self._left.add(client)
@@ -184,9 +186,9 @@ class UniformQueue(SameClient):
         if len(self._left) == self._n:
             return None
         number = self._draws
-        self._draws += 1  # a client that left is refused, and the next draw is asked for
+        self._draws += 1  # the engine refuses a client that left, and calls again
         if self.config.draw == "shuffled":
-            # a pure function of the number: nothing but that is saved
+            # a pure function of the number, which alone is saved
             return int(self._stream(3, number // self._n).permutation(self._n)[number % self._n])
         return int(np.searchsorted(self._bounds_n, self._stream(2, number).random(), "right"))
 

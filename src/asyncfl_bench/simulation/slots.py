@@ -1,4 +1,4 @@
-"""The places for clients in flight: how many are free, when they are filled, and by which client."""
+"""Slots for clients in flight, and the moments at which free ones are filled."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from ..types import Work
 
 
 class Slots(Stateful):
-    """
-    schedule  which idle client goes next; already started
-    free      places without work in flight
-    queues    a client may have several pieces of work, of which it does one after another
+    """Slots for clients in flight, as many as the concurrency.
+
+    schedule  chooses the next client; already started
+    free      number of slots without work in flight
+    queues    a client may have several pieces of work, and does one after another
     """
 
     state_names = ("free", "_changed", "_resting", "_restarting")
@@ -28,7 +29,7 @@ class Slots(Stateful):
         self._changed = False  # the global model, since slots were last filled
 
     def note_delivery(self, work: Work, changed: bool) -> None:
-        """An upload arrived and frees its slot. changed: it changed the model."""
+        """Free the slot of an upload that arrived. changed: True if it changed the model"""
         if work.takes_slot:
             self.free += 1
             if self._rests and not changed:
@@ -37,25 +38,24 @@ class Slots(Stateful):
                 self.schedule.report(work.client)
 
     def note_lost_work(self, work: Work) -> None:
-        """An upload will never arrive: free its slot."""
+        """Free the slot of work whose upload will never arrive."""
         self.free += work.takes_slot
-        if work.lost:  # its client comes back, or is found to have left when it is to get its next work
+        if work.lost:  # whether its client has left is checked at its next work
             self.schedule.report(work.client)
 
     def note_cancelled_work(self, work: Work) -> None:
-        """Work was cancelled; its client will restart in the same slot."""
+        """Note cancelled work, whose client will restart in the same slot."""
         self._restarting.append(work.client)
 
     def clients_to_restart(self, has_left: Callable[[int], bool]) -> list[int]:
-        """Clients that restart now, in the order in which their work was dispatched. A client that left frees its
-        slot."""
+        """Return the clients that restart now, in the order of their dispatches. A client that left frees its slot."""
         clients = [client for client in self._restarting if not has_left(client)]
         self.free += len(self._restarting) - len(clients)
         self._restarting.clear()
         return clients
 
     def note_model_change(self) -> None:
-        """The model changed: wake resting clients."""
+        """Note that the model changed, and wake resting clients."""
         self._changed = True
         self._wake()
 
@@ -71,7 +71,7 @@ class Slots(Stateful):
         return not any_in_flight or self._when == "immediate" or (self._when == "after_update" and changed)
 
     def next_client(self, any_in_flight: bool) -> int | None:
-        """For a free slot; None where there is no slot, or no client for it."""
+        """Return the client for a free slot; None if there is no slot or no client."""
         if not self.free:
             return None
         client = self.schedule.next()

@@ -1,1 +1,1 @@
-"""What several server rules share: caches, rounds, split learning, clusters, running sums, and trials by hand."""
+"""Code of several server rules: caches, rounds, split learning, clusters, running sums and trials."""

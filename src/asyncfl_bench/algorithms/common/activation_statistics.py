@@ -1,4 +1,4 @@
-"""What a server of split learning knows of activations: their distribution in each class, and rows drawn from it.
+"""Distributions of activations in each class, for a server of split learning, and draws from them.
 
 Legend: B rows of activations, a numbers in one, C classes, n clients.
 """
@@ -18,25 +18,24 @@ if TYPE_CHECKING:
 FORMS = ("full", "diagonal")
 RIDGES = ("sampling", "merge")
 FILLS = ("batch", "largest", "exact")
-FIRST_JITTER, JITTERS = 1e-6, 40  # added to a covariance that has no Cholesky factor, then ten times as much, and so on
+FIRST_JITTER, JITTERS = 1e-6, 40  # added to a covariance without a Cholesky factor, then ten times as much, and so on
 GROWTHS = ("power", "exponential")
-LEAST_WEIGHT = 1e-300  # of activations and of a class, beside a weight of 1: none is forgotten
+LEAST_WEIGHT = 1e-300  # of activations and of a class, beside a weight of 1
 
 
 class ActivationStatistics(Stateful):
     """Weighted mean and covariance of the activations of each class (GAS, Yang and Liu 2024, equations 11 and 12).
 
-    Rule     rows of one class with weight V, mean m and covariance R join what is kept, of weight S, mean mu and
-             covariance Sig, with S' = S + V:  mu <- (S mu + V m) / S',
+    Rule     the statistics of a class have weight S, mean mu and covariance Sig. Rows of weight V, mean m and
+             covariance R are merged with S' = S + V:  mu <- (S mu + V m) / S',
              Sig <- (S Sig + V R + (S V / S') (m - mu)(m - mu)^T) / S'
-             Covariances are divided by the weight, without a correction. Any order and any grouping of the same rows
-             gives the same up to rounding; a common factor of all weights changes nothing.
-    form     `full` covariances, or variances alone: `diagonal`
-    ridge    added to each variance when rows are drawn (`ridge_at=sampling`), or kept: added at every merge of a class
-             but its first (`merge`, as the authors' code has it), which after k merges of weights that grow linearly
-             reaches about k / 3 times as much
-    like     a tensor on the device, of the type in which covariances are kept and rows are drawn; weights and means
-             are doubles
+             Covariances are divided by the weight, without a correction. Order and grouping of rows change results by
+             rounding only; a common factor of all weights changes nothing.
+    form     `full` covariances, or `diagonal`: variances
+    ridge    added to each variance when rows are drawn (`ridge_at=sampling`), or at every merge of a class but its
+             first (`merge`, as in the authors' code), which after k merges of linearly growing weights is about k / 3
+             times as much
+    like     a tensor on the device, of the type of covariances and drawn rows; weights and means are doubles
     """
 
     state_names = ("weight_c", "mean_ca", "spread_c")
@@ -61,12 +60,12 @@ class ActivationStatistics(Stateful):
 
     @staticmethod
     def numbers(classes: int, width: int, form: str) -> int:
-        """Single-precision numbers it takes, with the two matrices that drawing from a full covariance needs."""
+        """Return the single-precision numbers in memory, with two matrices for draws from a full covariance."""
         spread = (classes + 2) * width**2 if form == "full" else classes * width
         return spread + 2 * classes * (width + 1)
 
     def scale_weights(self, factor: float) -> None:
-        """Multiply the weights of all rows merged so far, which are at least LEAST_WEIGHT afterwards."""
+        """Multiply the weights of all merged rows, to at least LEAST_WEIGHT."""
         self.weight_c = [weight and max(weight * factor, LEAST_WEIGHT) for weight in self.weight_c]
 
     @property
@@ -75,8 +74,10 @@ class ActivationStatistics(Stateful):
         return all(self.weight_c)
 
     def merge(self, rows_ba: torch.Tensor, weights_b: torch.Tensor, labels_b: torch.Tensor) -> None:
-        """Take in rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0; keep no reference to them.
-        Weights and labels are on the CPU, so nothing waits for the device of the rows."""
+        """Merge rows (B, a) of the classes labels_b (B,) with weights_b (B,) > 0, without keeping references.
+
+        Weights and labels are on the CPU, so the call does not wait for the device of the rows.
+        """
         for label in labels_b.unique().tolist():
             chosen_b = (labels_b == label).nonzero()[:, 0]
             self._merge(label, _choose(rows_ba, chosen_b).double(), weights_b[chosen_b].double())
@@ -109,10 +110,10 @@ class ActivationStatistics(Stateful):
     def sample(
         self, counts: Mapping[int, int], generator: torch.Generator, raise_if_stopped: Callable[[], None] = lambda: None
     ) -> list[torch.Tensor]:
-        """Rows (count, a) drawn from the normal distribution of each class in ``counts``, all of which have been seen.
+        """Draw rows (count, a) from the normal distribution of each class in ``counts``, which must have merged rows.
 
-        A covariance without a Cholesky factor gets more and more on its diagonal until it has one; of one that is not
-        finite rows are NaN. ``raise_if_stopped`` is called before each factorisation. The device is read once, unless
+        The diagonal of a covariance without a Cholesky factor is increased until it has one. Rows of a covariance that
+        is not finite are NaN. ``raise_if_stopped`` is called before each factorisation. The device is read once, unless
         a factorisation fails.
         """
         import torch
@@ -146,7 +147,7 @@ class ActivationStatistics(Stateful):
 
 
 class ExponentialWeights(Stateful):
-    """Weights e^(b m) of activations of progress m, divided by that of the latest progress: e^(b m) alone overflows.
+    """Weights e^(b m) of activations of progress m, relative to the latest progress because e^(b m) overflows.
 
     rate  b
     """
@@ -157,7 +158,7 @@ class ExponentialWeights(Stateful):
         self.rate, self.latest = rate, 0.0
 
     def weigh(self, statistics: ActivationStatistics, progress_b: torch.Tensor) -> torch.Tensor:
-        """(B,) weights of rows of these progresses, which ``statistics`` merge next. Scales the rows merged before."""
+        """Return (B,) weights of rows that ``statistics`` merge next, and scale the weights of earlier rows."""
         latest = max(self.latest, float(progress_b.max()))
         statistics.scale_weights(math.exp(self.rate * (self.latest - latest)))
         self.latest = latest
@@ -173,12 +174,11 @@ def fill_classes(
     generator: torch.Generator,
     raise_if_stopped: Callable[[], None] = lambda: None,
 ) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """The rows and labels, and after them generated ones for classes of which there are too few; how many these are.
+    """Return rows and labels with generated ones at the end for classes with too few rows, and the generated number.
 
     fill  `batch`: each class has at least ``batch`` rows; `largest`: as many as the largest class; `exact`: ``batch``,
-          of more the first ones (the authors' code with variances alone)
-    Until every class has been seen nothing is generated and nothing left out. Labels are on the CPU.
-    raise_if_stopped: see ``sample``.
+          the first ones of more (the authors' code with variances)
+    Until every class has merged rows, the rows do not change. Labels are on the CPU. raise_if_stopped: see ``sample``.
     """
     import torch
 
@@ -188,7 +188,7 @@ def fill_classes(
     counts_c = labels_b.bincount(minlength=len(statistics.weight_c)).tolist()
     wanted = max(counts_c) if fill == "largest" else batch
     if fill == "exact":
-        # the place of each row among those of its class
+        # the number of each row among those of its class
         one_hot_bc = torch.nn.functional.one_hot(labels_b, len(counts_c))
         place_b = one_hot_bc.cumsum(dim=0).gather(1, labels_b[:, None])[:, 0]
         kept_b = (place_b <= batch).nonzero()[:, 0]
@@ -200,12 +200,12 @@ def fill_classes(
 
 
 def _choose(rows_ba: torch.Tensor, index_b: torch.Tensor) -> torch.Tensor:
-    """Rows by an index on the CPU."""
+    """Return rows by an index on the CPU."""
     return rows_ba.index_select(0, send(index_b.numpy(), rows_ba.device))
 
 
 def _try_factor(covariance_aa: torch.Tensor, added: float) -> tuple[torch.Tensor, torch.Tensor]:
-    """(a, a) lower Cholesky factor of the covariance with ``added`` on its diagonal, and a 0-d number, 0 if it is."""
+    """Return the (a, a) lower Cholesky factor with ``added`` on the diagonal, and a 0-d number, 0 for success."""
     import torch
 
     matrix_aa, factor_aa = covariance_aa.clone(), torch.empty_like(covariance_aa).T  # in columns, as LAPACK has it
@@ -216,7 +216,7 @@ def _try_factor(covariance_aa: torch.Tensor, added: float) -> tuple[torch.Tensor
 
 
 def _find_factor(covariance_aa: torch.Tensor, ridge: float, raise_if_stopped: Callable[[], None]) -> torch.Tensor:
-    """(a, a) lower Cholesky factor of a covariance that has none with ``ridge`` alone on its diagonal.
+    """Return the (a, a) lower Cholesky factor of a covariance that needs more than ``ridge`` on its diagonal.
 
     The search for the least addition always begins at the first one. Rounding decides whether a factor is found, and a
     larger addition may fail where a smaller one suffices: a search from the last value may choose another factor.

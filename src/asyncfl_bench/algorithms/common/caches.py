@@ -1,4 +1,4 @@
-"""The last vector of every client, in full precision or rounded, wherever there is room for it.
+"""Caches of the last vector of every client, in full precision or rounded, on device, host or disk.
 
 Legend: n clients, d model parameters, L parameter tensors of the model.
 """
@@ -44,33 +44,32 @@ class CachingConfig(RuleConfig):
 
 
 def make_cache(n: int, like_d: torch.Tensor, config: CacheConfig, storage: Storage) -> VectorCache:
-    """The cache ``config`` asks for. ``like_d``: a vector on the device, of the vectors' length and type."""
+    """Build the cache of ``config``. like_d: a vector on the device, of the vectors' length and type"""
     kinds = {"fp32": VectorCache, "bf16": HalfCache, "int8": EightBitCache}
     return kinds[config.precision](n, like_d, config.place, storage)
 
 
 class VectorCache(Stateful):
-    """(n, d) vectors as they came, zero before the first one.
+    """(n, d) vectors in full precision, zero before the first one.
 
-    Memory: 4 n d bytes in its place; on the device besides d floats for each vector that is not stored there as it is.
+    Memory: 4 n d bytes in its place, and d floats on the device for a vector that is stored elsewhere.
     """
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str, storage: Storage):
         self.rows = Rows(n, like_d, place, storage.folder)
 
     def stored_vector(self, client: int) -> torch.Tensor:
-        """(d,) the client's vector as the cache holds it, on the device; lent until the next call of either method."""
+        """Return (d,) the client's stored vector on the device, lent until the next call of either method."""
         return self.rows[client]
 
     def put(self, client: int, vector_d: torch.Tensor) -> None:
-        """Keep a copy of the vector, rounded to what is stored."""
+        """Store a copy of the vector, rounded to the cache's precision."""
         self.rows.put(client, vector_d)
 
     def replace(self, client: int, vector_d: torch.Tensor, total: RunningSum) -> None:
-        """Keep the vector, and let a sum over the cache follow.
+        """Store the vector, and update a sum over the cache.
 
-        What leaves and enters the sum is what the cache holds, not what came in: so it stays the cache's sum to the
-        last bit of double precision, whatever the rounding.
+        The sum changes by stored vectors, so rounding does not let it drift from the cache.
         """
         total.subtract(self.stored_vector(client))
         self.put(client, vector_d)
@@ -81,9 +80,9 @@ class VectorCache(Stateful):
 
 
 class HalfCache(VectorCache):
-    """The vectors rounded to the nearest bfloat16: 8 bits of mantissa, float32's range.
+    """Vectors rounded to the nearest bfloat16: 8 bits of mantissa, float32's range.
 
-    Rounding to the nearest is biased for one vector by at most 2^-9 of each number, alike for both signs.
+    Rounding changes each number by at most 2^-9 of it, equally for both signs.
     Memory: 2 n d bytes in its place, d floats on the device.
     """
 
@@ -98,14 +97,14 @@ class HalfCache(VectorCache):
 
 
 class EightBitCache(VectorCache):
-    """The vectors as whole multiples of a step, with one step per client and parameter tensor.
+    """Vectors as whole multiples of a step, with one step for each client and parameter tensor.
 
     Rule     per tensor x: step = max|x| / 127;  q = floor(x / step + u), u uniform in [0, 1), so that E[step q] = x and
              |step q - x| <= step  (ACE paper, arXiv:2511.19066, F.3.3: "standard unbiased 8-bit"; the scale per tensor
              and the rounding are ours, as the paper leaves them open)
-    Edges    a tensor whose step is below 2^-126 is stored as zero; one with an infinity or NaN in it as NaN
-    Draws    from ``storage.rounding`` at (client, number of this client's vectors so far), made on the device by a
-             generator with that seed: the same for every executor, and after a resume
+    Edges    a tensor whose step is below 2^-126 is stored as zero; a tensor with an infinity or NaN as NaN
+    Draws    from ``storage.rounding`` at (client, number of this client's vectors so far), on the device by a generator
+             with that seed: equal for every executor, and after a resume
     Memory   (d + 4 L) n bytes: the numbers in their place, the steps on the device; d floats besides, 3 d on a GPU
     """
 
@@ -117,8 +116,8 @@ class EightBitCache(VectorCache):
         assert storage.rounding is not None, "rounding without bias needs a stream of draws"
         self.rows = Rows(n, like_d, place, storage.folder, torch.int8)
         self._lengths = list(storage.lengths or (like_d.numel(),))
-        # on a GPU every operator on a part would be a launch: there the tensor of each place, for whole vectors
-        self._tensor_d = None if like_d.device.type == "cpu" else self._tensor_of_each_place().to(like_d.device)
+        # on a GPU, where each operator on a part is a launch: the tensor of each number, for whole vectors
+        self._tensor_d = None if like_d.device.type == "cpu" else self._tensor_of_each_number().to(like_d.device)
         self._steps_nl = like_d.new_zeros((n, len(self._lengths)))
         self._wide_d = like_d.new_empty(like_d.shape)
         self._stream, self._generator = storage.rounding, torch.Generator(like_d.device)
@@ -149,12 +148,12 @@ class EightBitCache(VectorCache):
         self._puts_n[client] += 1
 
     def _parts_with(self, number_l: torch.Tensor, *vectors_d: torch.Tensor) -> Iterable[tuple[torch.Tensor, ...]]:
-        """Parts of the vectors with the number of their parameter tensor, or whole vectors with (d,) numbers."""
+        """Return parts of the vectors with the number of their tensor, or whole vectors with (d,) numbers."""
         if self._tensor_d is None:
             return zip(*(vector_d.split(self._lengths) for vector_d in vectors_d), number_l, strict=True)
         return [(*vectors_d, number_l.index_select(0, self._tensor_d))]
 
-    def _tensor_of_each_place(self) -> torch.Tensor:
+    def _tensor_of_each_number(self) -> torch.Tensor:
         import torch
 
         return torch.from_numpy(np.repeat(np.arange(len(self._lengths), dtype=np.int32), self._lengths))

@@ -1,4 +1,4 @@
-"""What rules that work in rounds share: the mean of a round's uploads.
+"""Base classes of rules that work in rounds, and the mean of a round's uploads.
 
 Legend: d model parameters, S the clients that delivered in a round, n_i samples of client i.
 """
@@ -25,7 +25,7 @@ Weights = Annotated[str, one_of("samples", "uniform")]
 @dataclass
 class RoundConfig(RuleConfig):
     """
-    weights  of the clients: samples: n_i / sum n over those that delivered | uniform
+    weights  of clients: samples: n_i / sum n over clients that delivered | uniform
     """
 
     weights: Weights = "samples"
@@ -34,7 +34,7 @@ class RoundConfig(RuleConfig):
 class RoundMean(Stateful):
     """sum_{i in S} p_i D_i with p_i = n_i / sum_S n (`samples`) or 1 / |S| (`uniform`).
 
-    Who was lost in the round is left out and the weights still sum to 1 (AsyncFedED, ambiguity A4). Memory: d floats.
+    Lost uploads are left out, and the weights sum to 1 (AsyncFedED, ambiguity A4). Memory: d floats.
     """
 
     state_names = ("sum_d", "total", "count")
@@ -52,7 +52,7 @@ class RoundMean(Stateful):
         self.count += 1
 
     def take(self) -> torch.Tensor | None:
-        """(d,) the mean, lent until the next ``add``, and a new round begins; None when no client delivered."""
+        """Return (d,) the mean, lent until the next ``add``, and begin a round. None if no client delivered."""
         total, self.total, self.count = self.total, 0, 0
         if not total:
             self.sum_d.zero_()
@@ -63,14 +63,14 @@ class RoundMean(Stateful):
 
 
 class RoundRule(ServerRule):
-    """A rule that steps once per round, with the mean of what the round delivered; without deliveries it does not."""
+    """A rule that steps once per round with the mean of its uploads, and does not step without uploads."""
 
     upload_kinds = ("difference",)
     needs = Needs(steps_on="round")
 
     @property
     def weights(self) -> str:
-        """Of the mean, see RoundMean; uniform where they are no setting."""
+        """Weights of the mean, see RoundMean; uniform if the rule has no such setting."""
         return self.config.weights if isinstance(self.config, RoundConfig) else "uniform"
 
     def start(self, model_d, clients, upload_kind) -> None:
@@ -93,4 +93,4 @@ class RoundRule(ServerRule):
 
     @abstractmethod
     def step(self, mean_d: torch.Tensor, delivered: int) -> None:
-        """Change the model; (d,) ``mean_d``, of that many clients, is the rule's to overwrite."""
+        """Change the model. mean_d: (d,), of ``delivered`` clients; the rule may overwrite it"""

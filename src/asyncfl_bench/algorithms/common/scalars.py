@@ -1,6 +1,6 @@
-"""Numbers that a rule computes from vectors and does not read: to read one waits for all that a GPU has yet to do.
+"""Numbers that a rule computes from vectors and does not read, because reading waits for a GPU.
 
-On a CPU they give the bits of Python's floats.
+On a CPU they have the bits of Python's floats.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def divide(number: float, divisor: Scalar) -> Scalar:
 
 
 def add_scaled(target_d: torch.Tensor, vector_d: torch.Tensor, factor: Scalar) -> None:
-    """target <- target + factor * vector, with the factor rounded to the target's precision."""
+    """Add factor * vector to the target, with the factor rounded to the target's precision."""
     if isinstance(factor, float) or factor.device.type == "cpu":
         target_d.add_(vector_d, alpha=float(factor))
     else:

@@ -1,6 +1,6 @@
-"""What rules share whose clients hold the first layers of the model.
+"""Base classes of split learning, where clients hold the first layers of the model.
 
-Legend: u the clients' part, s the server's, d parameters of the part in question.
+Legend: u the clients' part, s the server's part, d parameters of a part.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 @dataclass
 class SplitConfig(RuleConfig):
     """
-    server_lr    step eta of the server's part
+    server_lr    step size of the server's part
     server_momentum, server_weight_decay  of its SGD
-    server_clip  norm that its gradient is cut to, before weight decay
+    server_clip  largest norm of its gradient, before weight decay
     """
 
     server_lr: Annotated[float | None, greater_than(0, null="for client.lr")] = None
@@ -36,8 +36,10 @@ class SplitConfig(RuleConfig):
     server_clip: Annotated[float | None, greater_than(0, null="for none")] = None
 
     def describe_cut_cost(self, width: int, classes: int) -> str | None:
-        """The cost of a server step with ``width`` activations a sample, where it decides how long a run takes, else
-        None. ConfigError for a width with which the run would make no progress."""
+        """Return the cost of a server step with ``width`` activations a sample if it is high, else None.
+
+        Raises ConfigError for a width that is too large to compute.
+        """
         return None
 
     def resolve(self, facts: Facts) -> None:
@@ -60,7 +62,7 @@ class SplitRule(ServerRule):
     mini-batch a client sends a message and waits for a reply. Uploads are of the parameters of its layers.
 
     part      the layers that the server holds; set by ``equip``
-    stop      not empty as soon as the run is to stop; set where the run is built
+    stop      not empty if the run is requested to stop; set when the run is built
     client_d  (d,) the clients' part of the model;  server_d  (d,) the server's part; both views of the model
     """
 
@@ -79,30 +81,31 @@ class SplitRule(ServerRule):
 
     @abstractmethod
     def receive_message(self, message: Message) -> bool:
-        """Use one message; exactly True when the server's part of the model changed (a server step, no server
-        iteration), else exactly False. Sets ``server_samples``.
+        """Use one message, and set ``server_samples``. Return exactly True if the server's part of the model changed (a
+        server step, not a server iteration), else exactly False.
 
-        May raise ``Stopped``, see ``raise_if_stopped``: it then gets the same message again, in this process or in the
-        one that resumes, and must give the result of an undisturbed call.
+        May raise ``Stopped`` (``raise_if_stopped``). The same message is then passed again, in this process or in the
+        one that resumes, and the result must be that of an undisturbed call.
         """
 
     def raise_if_stopped(self) -> None:
-        """Raise ``Stopped`` as soon as the run is to stop."""
+        """Raise ``Stopped`` if the run is requested to stop."""
         if self.stop:
             raise Stopped
 
     @abstractmethod
     def replies(self) -> list[tuple[int, Reply]]:
-        """Called after every message: (client, reply) of the clients that begin their next stage. A client without a
-        reply waits for one that follows another client's message."""
+        """Return (client, reply) of the clients that begin their next stage. Called after every message.
+
+        A client without a reply waits until another client's message.
+        """
 
     def receive(self, upload: Upload) -> bool:
         self.server_samples = 0.0
         return super().receive(upload)  # type: ignore[safe-super]  # of the rule's other base
 
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
-        """Single-precision numbers that the rule keeps besides ``vectors``: of messages and of copies of the server's
-        part.
+        """Return the single-precision numbers that the rule keeps of messages and of copies of the server's part.
 
         d_server   parameters of the server's part
         in_flight  clients that have work at the same time
@@ -125,14 +128,14 @@ class ServerSgd(Stateful):
         self.velocity_d = s_d.new_zeros(s_d.shape if config.server_momentum else (0,))
 
     def clip(self, gradient_d: torch.Tensor) -> torch.Tensor:
-        """(d,) ``gradient_d``, cut in place to the norm that is set, if any."""
+        """Return (d,) ``gradient_d``, scaled in place to at most the norm ``server_clip``."""
         most = self._config.server_clip
         if most is not None and (norm := float(gradient_d.norm())) > most:
             gradient_d.mul_(most / norm)
         return gradient_d
 
     def step(self, gradient_d: torch.Tensor) -> None:
-        """(d,) ``gradient_d`` is overwritten."""
+        """Take a step. Overwrites (d,) ``gradient_d``."""
         config = self._config
         self.clip(gradient_d)
         if config.server_weight_decay:
@@ -143,7 +146,7 @@ class ServerSgd(Stateful):
 
 
 class UnionGradient(Stateful):
-    """The gradient of the mean over the union of mini-batches, heard of one after another. Memory: d floats."""
+    """The gradient of the mean over the union of mini-batches, which are added one by one. Memory: d floats."""
 
     state_names = ("sum_d", "samples")
 
@@ -151,12 +154,12 @@ class UnionGradient(Stateful):
         self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
 
     def add(self, gradient_d: torch.Tensor, samples: int) -> None:
-        """(d,) of the mean over that many samples."""
+        """Add (d,) the gradient of the mean over ``samples``."""
         self.sum_d.add_(gradient_d, alpha=samples)
         self.samples += samples
 
     def take(self) -> torch.Tensor:
-        """(d,) a new vector; the next union begins."""
+        """Return (d,) the gradient as a new vector, and begin the next union."""
         mean_d = self.sum_d / self.samples
         self.sum_d.zero_()
         self.samples = 0

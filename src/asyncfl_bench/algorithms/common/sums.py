@@ -1,4 +1,4 @@
-"""Sums over cached vectors that are kept running.
+"""Running sums over cached vectors.
 
 Legend: d model parameters.
 """
@@ -14,11 +14,10 @@ if TYPE_CHECKING:
 
 
 class RunningSum(Stateful):
-    """(d,) sum that vectors enter and leave, kept in double precision.
+    """(d,) sum in double precision, to which single-precision vectors are added and subtracted.
 
-    Thousands of cached vectors come and go and the sum is never computed from all: whatever single-precision vector
-    leaves takes exactly with it what it brought, and what rounding remains is some 1e-16 of the largest value seen.
-    Memory: at most 5 d floats (the sum and a workspace are doubles).
+    Subtracting a vector undoes its addition up to about 1e-16 of the largest sum, so the sum is never computed again
+    from all vectors. Memory: at most 5 d floats (the sum and a workspace are doubles).
     """
 
     state_names = ("sum_d",)
@@ -36,7 +35,7 @@ class RunningSum(Stateful):
         self.sum_d.sub_(vector_d if self._wide_d is None else self._wide_d.copy_(vector_d))
 
     def add_to(self, target_d: torch.Tensor, scale: float) -> None:
-        """target <- target + scale * sum"""
+        """Add scale * sum to the target."""
         target_d.add_(self._narrow_d.copy_(self.sum_d), alpha=scale)
 
     def zero(self) -> None:

@@ -1,4 +1,4 @@
-"""A rule tried out by hand: a few uploads and the model after each."""
+"""Trials of a rule: a few uploads and the model after each."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class TrialPart:
 
 
 class TrialServer:
-    """Three samples of two classes, at which a model says the products of its parts with fixed numbers."""
+    """Three samples of two classes, with logits that are products of the model with fixed numbers."""
 
     samples, classes = 3, 2
 
     def outputs(self, w_d):
-        """(3, 2) logits of the (d,) model."""
+        """Return (3, 2) logits of the (d,) model."""
         return self._numbers(w_d) @ w_d
 
     def gradient(self, w_d, rows_b, target_bc, out_d):
@@ -55,11 +55,11 @@ class TrialServer:
 
 
 def after_each(rule: ServerRule, *uploads: tuple[int, list[float]]) -> list[list[float]]:
-    """The model after each (client, vector), rounded to 4 digits, for examples in docstrings and first tests.
+    """Return the model after each (client, vector), rounded to 4 digits, for examples in docstrings and first tests.
 
-    Every upload started from the first model, w = 0; it is of the rule's own kind, from a client with one sample. A
-    rule that works in rounds is asked for its step after the last one. Of a rule that cuts the model the vectors are of
-    the clients' part; each client sends one message before, activation 1, and ``TrialPart`` is the server's.
+    Every upload starts from the first model, w = 0, has the rule's preferred kind, and is from a client with one
+    sample. A rule that works in rounds steps after the last upload. For a rule that cuts the model, vectors are of the
+    clients' part, each client first sends one message with activation 1, and ``TrialPart`` is the server's part.
     """
     import numpy as np
     import torch

@@ -16,7 +16,7 @@ from flwr.serverapp import ServerApp
 
 from ...errors import BenchError
 from ...files import show
-from .transport import NodeReply, connected
+from .transport import NodeReply, grids
 
 TTL = 7 * 86400.0  # s; a message that is older is dropped by Flower
 GONE = (ErrorCode.MESSAGE_UNAVAILABLE, ErrorCode.REPLY_MESSAGE_UNAVAILABLE, ErrorCode.NODE_UNAVAILABLE)
@@ -57,7 +57,7 @@ def as_bytes(record: RecordDict) -> bytes:
     """Return a message's content; no bytes for records that ``as_record`` did not make."""
     try:
         return record["message"]["bytes"].numpy().tobytes()
-    except Exception:  # each part of Flower's format has errors that it raises for damaged content
+    except Exception:  # parts of Flower's format raise different errors for damaged content
         return b""
 
 
@@ -69,7 +69,7 @@ def build_app(run: Callable[..., Any]) -> ServerApp:
     def main(grid: flwr.serverapp.Grid, context: Context) -> None:
         config = context.run_config
         os.chdir(str(config["directory"]))  # the app's folder, to which paths among the words are relative
-        connected.append(FlowerGrid(grid))
+        grids.append(FlowerGrid(grid))
         try:
             result = run(shlex.split(str(config["words"])), config_dir=shlex.split(str(config["folders"])))
         except BenchError as error:

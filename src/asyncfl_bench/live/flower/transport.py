@@ -46,20 +46,20 @@ class MessageGrid(Protocol):
         ...
 
     def pull(self, message: str) -> NodeReply | None:
-        """The reply to a message, once; None if there is none yet."""
+        """Return the reply to a message, once; None if there is none yet."""
         ...
 
 
-connected: list[MessageGrid] = []  # filled by the ServerApp, of which a process runs one
+grids: list[MessageGrid] = []  # filled by the ServerApp, one in a process
 
 
 def current_grid() -> MessageGrid:
     """Return the grid of this process's app. Raises ConfigError without an app."""
-    if not connected:
+    if not grids:
         how = "runs as a Flower app: afl-run --live-app FOLDER algorithm=ca2fl writes one and says how to start it"
         needs = "needs pip install 'asyncfl_bench[flower]'"
         raise ConfigError("live", "flower", needs if find_spec("flwr") is None else how)
-    return connected[-1]
+    return grids[-1]
 
 
 @dataclass
@@ -67,14 +67,14 @@ class _Client:
     """
     node     node of the client, which may be gone
     queue    work to send
-    in_hand  sent work
+    current  sent work
     since    time of that sending, or since when the first queued work of an absent client waits
     """
 
     number: int
     node: _Node | None = None
     queue: deque[tuple[Work, WorkVectors]] = field(default_factory=deque)
-    in_hand: Work | None = None
+    current: Work | None = None
     since: float = 0.0
 
     @property
@@ -117,22 +117,22 @@ class FlowerTransport(ThreadedTransport):
     def send(self, work: Work, vectors: WorkVectors) -> None:
         client = self.clients[work.client]
         with self.changed:
-            if not client.queue and client.in_hand is None:
+            if not client.queue and client.current is None:
                 client.since = time.monotonic()
             client.queue.append((work, vectors))
             self.changed.notify_all()
 
     def forget(self, work: Work) -> None:
-        """Drop the work: the node still computes it, but its reply is not fetched."""
+        """Drop the work. The node still computes it, but its reply is not pulled."""
         client = self.clients[work.client]
         with self.changed:
-            if client.in_hand is not None and client.in_hand.sequence == work.sequence:
-                client.in_hand = None
+            if client.current is not None and client.current.sequence == work.sequence:
+                client.current = None
             client.queue = deque(pair for pair in client.queue if pair[0].sequence != work.sequence)
 
     def dismiss(self, client: int) -> None:
         with self.changed:
-            self.clients[client].in_hand = None
+            self.clients[client].current = None
             self.clients[client].queue.clear()
 
     def close(self) -> None:
@@ -163,17 +163,17 @@ class FlowerTransport(ThreadedTransport):
     def _lose_overdue_work(self, client: _Client, limit: float) -> None:
         if time.monotonic() < client.since + limit:
             return
-        if client.in_hand is None and client.queue and not client.is_here:
-            client.in_hand, _ = client.queue.popleft()
+        if client.current is None and client.queue and not client.is_here:
+            client.current, _ = client.queue.popleft()
         self.lose_work(client, f"no upload within live.answer_within={limit:g} s")
 
     # -- nodes' threads ----------------------------------------------------------------------------------------------
 
     def lose_work(self, client: _Client, problem: str) -> None:
         """Report the sent work of a client, if any, as lost. Called with the lock."""
-        if client.in_hand is not None:
-            self.put_loss([client.number], client.in_hand, problem)
-            client.in_hand, client.since = None, time.monotonic()
+        if client.current is not None:
+            self.put_loss([client.number], client.current, problem)
+            client.current, client.since = None, time.monotonic()
 
     def next_work(self, node: _Node) -> tuple[_Client, Work, WorkVectors] | None:
         """Return the oldest queued work of the node's clients and mark it as sent; None if the node is gone."""
@@ -185,9 +185,9 @@ class FlowerTransport(ThreadedTransport):
                 waiting = [one for one in node.clients if one.node is node and one.queue and self.is_open]
                 if waiting:
                     client = min(waiting, key=lambda one: one.queue[0][0].sequence)
-                    client.in_hand, vectors = client.queue.popleft()
+                    client.current, vectors = client.queue.popleft()
                     client.since = time.monotonic()
-                    return client, client.in_hand, vectors
+                    return client, client.current, vectors
                 self.changed.wait(LOOK)
         return None
 
@@ -202,7 +202,7 @@ class FlowerTransport(ThreadedTransport):
     def take(self, client: _Client, work: Work, reply: NodeReply) -> None:
         """Pass on the reply to work, unless the work was given up meanwhile."""
         with self.changed:
-            if client.in_hand is not work:
+            if client.current is not work:
                 return
             problem = reply.problem
             if not problem:
@@ -213,7 +213,7 @@ class FlowerTransport(ThreadedTransport):
                 problem = "" if client_reply.sequence == work.sequence else f"replied as number {client_reply.sequence}"
             if problem:
                 self.lose_work(client, problem)
-            client.in_hand = None
+            client.current = None
 
     def remove(self, node: _Node) -> None:
         with self.changed:
@@ -222,7 +222,7 @@ class FlowerTransport(ThreadedTransport):
             for client in node.clients:
                 if client.node is node and not self.closed:
                     self.report(f"client {client.number}: away: {node.problem or 'its node is gone'}")
-                    client.since = client.since if client.in_hand is not None else time.monotonic()
+                    client.since = client.since if client.current is not None else time.monotonic()
             self.failure = node.problem or self.failure
             self.changed.notify_all()
 
@@ -253,7 +253,7 @@ class _Node:
     def _run(self) -> None:
         transport = self._transport
         try:
-            self._say_hello()
+            self._greet()
             while (found := transport.next_work(self)) is not None:
                 self._exchange(*found)
         except _Gone as gone:
@@ -264,10 +264,10 @@ class _Node:
             time.sleep(PAUSE)
         transport.remove(self)
 
-    def _say_hello(self) -> None:
+    def _greet(self) -> None:
         """Ask for the node's clients. Raises ValueError for a node that cannot be used."""
         transport = self._transport
-        reply = self._ask("query", pack(transport.run), lambda: self.listed)
+        reply = self._request("query", pack(transport.run), lambda: self.listed)
         if reply is None:
             return
         if reply.problem:
@@ -289,12 +289,12 @@ class _Node:
 
     def _exchange(self, client: _Client, work: Work, vectors: WorkVectors) -> None:
         content = pack(self._transport.run | {"work": asdict(work)}, **dict(zip(VECTORS, vectors, strict=True)))
-        reply = self._ask("train", content, lambda: client.in_hand is work)
+        reply = self._request("train", content, lambda: client.current is work)
         if reply is not None:
             self._transport.take(client, work, reply)
 
-    def _ask(self, kind: str, content: bytes, is_wanted: Callable[[], bool]) -> NodeReply | None:
-        """Send a message and wait for the reply, as long as it is wanted."""
+    def _request(self, kind: str, content: bytes, is_wanted: Callable[[], bool]) -> NodeReply | None:
+        """Send a message and wait for the reply while ``is_wanted``; None if it is not wanted any more."""
         grid = self._transport.grid
         message = grid.push(self.number, kind, content)
         while is_wanted() and not self._transport.closed:
