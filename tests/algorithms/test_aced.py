@@ -25,11 +25,11 @@ class Watched(Aced):
             self.start_of_cached[upload.client] = self.sent[upload.client]
         return super().receive(upload)
 
-    def _step(self):
+    def step(self):
         t = self.t
         starts = self.start_of_cached if self.config.tstart == "gradient" else dict(enumerate(self.tstart_n))
         active = [c for c in range(self.n) if t == 0 or t - starts[c] <= self.config.tau_algo]
-        moved = super()._step()
+        moved = super().step()
         self.turns.append((active, self.active))
         return moved
 

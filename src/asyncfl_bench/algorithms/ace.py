@@ -8,7 +8,7 @@ from typing import Annotated
 from ..errors import check
 from ..ranges import one_of
 from ..stateful import Stateful
-from .base import ServerRule, StepConfig, TickConfig
+from .base import FirstRoundRule, StepConfig, TickConfig
 from .common.caches import CachingConfig, make_cache
 from .common.sums import RunningSum
 from .needs import Needs
@@ -35,7 +35,7 @@ class AceConfig(StepConfig, CachingConfig, TickConfig):
         return replace(needs, keeps=keeps, linear_if=(*needs.linear_if, ("rule", self.rule, "direct")))
 
 
-class Ace(ServerRule):
+class Ace(FirstRoundRule):
     """ACE (arXiv:2511.19066).
 
     Rule     start: U_i = g_i(w_0) for every i, w_1 = w_0 - eta * mean_i U_i          (Algorithm 1, lines 1-6)
@@ -59,39 +59,22 @@ class Ace(ServerRule):
     Config = AceConfig
     label = "ACE"
     config: AceConfig
-    upload_kinds = ("gradient", "difference")
-    needs = Needs(first_round=True, linear=True)
-    state_names = ("unheard",)
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         caching = self.config.cache
         self.cache = None if self.needs.keeps else make_cache(self.n, model_d, caching, self.storage)
         self.total = RunningSum(model_d)
-        self.unheard = self.n
-
-    def vectors(self, n: int) -> int:
-        return 5
 
     def parts(self) -> dict[str, Stateful]:
         return {"total": self.total} if self.cache is None else {"total": self.total, "cache": self.cache}
 
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         if self.cache is None:
             self.total.add(upload.vector_d)
         else:
             self.cache.replace(upload.client, upload.vector_d, self.total)
-        if self.unheard:
-            self.unheard -= 1
-        if self.unheard or self.needs.steps_on == "tick":
-            return False
-        return self._step()
 
-    def tick(self) -> bool:
-        if self.unheard or self.needs.steps_on != "tick":
-            return False
-        return self._step()
-
-    def _step(self) -> bool:
+    def step(self) -> bool:
         self.total.add_to(self.model_d, self.step_size / self.n)
         return True

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..ranges import at_least, one_of
 from ..stateful import Stateful
-from .base import ServerRule, StepConfig, TickConfig
+from .base import FirstRoundRule, StepConfig, TickConfig
 from .common.caches import CachingConfig, make_cache
 from .common.sums import RunningSum
-from .needs import Needs
 
 
 @dataclass
@@ -24,7 +23,7 @@ class AcedConfig(StepConfig, CachingConfig, TickConfig):
     tstart: Annotated[str, one_of("dispatch", "gradient")] = "dispatch"
 
 
-class Aced(ServerRule):
+class Aced(FirstRoundRule):
     """ACED (arXiv:2511.19066, Algorithm a.1).
 
     Rule     start: U_i = g_i(w_0), tstart_i = 1 for every i, w_1 = w_0 - eta * mean_i U_i            (line 2)
@@ -56,8 +55,7 @@ class Aced(ServerRule):
     Config = AcedConfig
     label = "ACED"
     config: AcedConfig
-    upload_kinds = ("gradient", "difference")
-    needs = Needs(first_round=True, one_at_a_time=True, linear=True)
+    needs = replace(FirstRoundRule.needs, one_at_a_time=True)
     averaged = ("rule/active_clients",)
     state_names = ("unheard", "t", "tstart_n", "dispatched_n", "active_n", "arrived", "active")
 
@@ -65,7 +63,6 @@ class Aced(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.cache = make_cache(self.n, model_d, self.config.cache, self.storage)
         self.total = RunningSum(model_d)  # over the active set
-        self.unheard = self.n
         self.t = 0
         self.tstart_n = [1] * self.n
         self.dispatched_n = [0] * self.n
@@ -73,9 +70,6 @@ class Aced(ServerRule):
         self.active = self.n  # size of the active set of the last turn
         self.arrived: list[int] = []  # clients with an upload since the last turn
         self._schedule_expiries()
-
-    def vectors(self, n: int) -> int:
-        return 5
 
     def parts(self) -> dict[str, Stateful]:
         return {"total": self.total, "cache": self.cache}
@@ -87,28 +81,18 @@ class Aced(ServerRule):
     def dispatched(self, client: int) -> None:
         self.dispatched_n[client] = self.t
 
-    def receive(self, upload) -> bool:
+    def add(self, upload) -> None:
         client = upload.client
         if self.active_n[client]:
             self.cache.replace(client, upload.vector_d, self.total)
         else:
             self.cache.put(client, upload.vector_d)
         self.arrived.append(client)
-        if self.unheard:
-            self.unheard -= 1
-        if self.unheard or self.needs.steps_on == "tick":
-            return False
-        return self._step()
-
-    def tick(self) -> bool:
-        if self.unheard or self.needs.steps_on != "tick":
-            return False
-        return self._step()
 
     def stats(self) -> dict[str, float]:
         return {"rule/active_clients": float(self.active)}
 
-    def _step(self) -> bool:
+    def step(self) -> bool:
         by_gradient = self.config.tstart == "gradient"
         if self.t == 0:  # the first round: tstart stays 1 for all
             self.active = self.n

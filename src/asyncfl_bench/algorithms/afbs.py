@@ -1,4 +1,4 @@
-"""AFBS: what is both small and stale in a buffer is left out of its step."""
+"""AFBS: a buffer whose step leaves out uploads that are both small and stale."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .needs import Needs
 @dataclass
 class AfbsConfig(BufferConfig):
     """
-    clusters    K, told to the server; null: the groups of heterogeneity=clusters, else 1
+    clusters    K, number of clusters; null: the groups of heterogeneity=clusters, else 1
     clustering  projected: k-means on noisy projections of label shares | planted: the groups of heterogeneity=clusters
                 | none: all clients in one
-    keep        uploads smaller and staler than the best of their cluster are kept: random: with probability score /
-                highest score | never
+    keep        uploads that are smaller and staler than the best of their cluster stay: random: with probability
+                score / highest score | never
     maximum     where the highest score is: cluster | the whole buffer
     weight      freshest: (1 + least staleness of the buffer)^-1/2 for all | own: of each upload's staleness | none: 1
     sigma       standard deviation of the noise on label shares
@@ -130,15 +130,15 @@ class Afbs(Recorder, ServerRule):
         return True
 
     def stats(self) -> dict[str, float]:
-        """How many entries the last step was made of, and by how much it was shorter than their plain mean."""
-        kept, weight = (sum(row[place] for row in self.decided) for place in (-2, -1))
+        """Return the number of entries in the last step, and its length relative to their plain mean."""
+        kept, weight = (sum(row[column] for row in self.decided) for column in (-2, -1))
         return {"rule/kept": float(kept), "rule/step_scale": float(weight)}
 
     def decisions(self) -> list[tuple]:
         return self.decided
 
     def _select(self, cluster_m: list[int], score_m: list[float]) -> list[bool]:
-        """Which entries of the full buffer stay (Algorithm 2)."""
+        """Return for each entry of the full buffer whether it stays (Algorithm 2)."""
         best = {}  # by cluster: its entry m
         for row in sorted(range(len(score_m)), key=lambda row: (score_m[row], -self.entries[row][1])):
             best[cluster_m[row]] = row
@@ -153,7 +153,7 @@ class Afbs(Recorder, ServerRule):
         return stays
 
     def _weights(self) -> list[float]:
-        """lam of each entry."""
+        """Return lam of each entry."""
         staleness_m = [staleness for _, staleness, _ in self.entries]
         if self.config.weight == "none":
             return [1.0] * len(staleness_m)
@@ -162,7 +162,7 @@ class Afbs(Recorder, ServerRule):
         return [(1 + staleness) ** -0.5 for staleness in staleness_m]
 
     def _clusters(self, clients) -> np.ndarray:
-        """(n,) cluster of each client."""
+        """Return the (n,) clusters of clients."""
         config = self.config
         if config.clustering == "planted":
             return clients.groups_n
@@ -174,6 +174,6 @@ class Afbs(Recorder, ServerRule):
         classes = clients.labels_nc.shape[1]
         rank = max(1, classes - 1) if config.rank is None else config.rank
         check(rank < max(2, classes), "algorithm.rank", rank, f"fewer than the {classes} classes of this task")
-        told = projected_shares(clients.labels_nc, rank, config.sigma, self.draws)
-        self.bytes_before = 4 * told.size
-        return k_means(told, config.clusters, self.draws(self.n + 1, 0))
+        sent_nf = projected_shares(clients.labels_nc, rank, config.sigma, self.draws)
+        self.bytes_before = 4 * sent_nf.size
+        return k_means(sent_nf, config.clusters, self.draws(self.n + 1, 0))

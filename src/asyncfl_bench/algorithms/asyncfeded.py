@@ -1,4 +1,4 @@
-"""AsyncFedED: steps by how far the model has moved, and as much local work as that allows."""
+"""AsyncFedED: server steps and local work that depend on the distance that the model has moved."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class AsyncFedEd(ServerRule):
         self.gamma = self._staleness_of(upload)
         self.eta_g = config.lam / (self.gamma + config.lam / config.lam_over_eps)
         self.k = upload.k
-        self._steer(upload.client)
+        self._adapt_k(upload.client)
         if not self.eta_g or not self._length:
             return False
         self.model_d.add_(upload.vector_d, alpha=self.eta_g)
@@ -110,7 +110,7 @@ class AsyncFedEd(ServerRule):
         return {"rule/gamma": gamma, "rule/eta_g": eta, "rule/mean_k": sum(map(math.floor, self.k_n)) / self.n}
 
     def _staleness_of(self, upload) -> float:
-        """gamma; norms are summed in double precision."""
+        """Return gamma, with norms in double precision."""
         import torch
 
         torch.sub(self.model_d, upload.base_d, out=self._distance_d)
@@ -120,7 +120,7 @@ class AsyncFedEd(ServerRule):
             return 0.0
         return distance / self._length if self._length else math.inf
 
-    def _steer(self, client: int) -> None:
+    def _adapt_k(self, client: int) -> None:
         config = self.config
         change = (config.gamma_bar - self.gamma) * config.kappa if config.kappa else 0.0
         if math.isfinite(change) and config.k_rule != "accumulate":

@@ -282,6 +282,37 @@ class BufferRule(ServerRule):
         """Change the model by a full buffer, and empty it."""
 
 
+class FirstRoundRule(ServerRule):
+    """A rule with a first round of all clients, then a step per arrival or tick. unheard: clients without upload"""
+
+    upload_kinds = ("gradient", "difference")
+    needs = Needs(first_round=True, linear=True)
+    state_names: tuple[str, ...] = ("unheard",)
+
+    def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
+        super().start(model_d, clients, upload_kind)
+        self.unheard = self.n
+
+    def vectors(self, n: int) -> int:
+        return 5
+
+    def receive(self, upload: Upload) -> bool:
+        self.add(upload)
+        self.unheard = max(0, self.unheard - 1)
+        return not self.unheard and self.needs.steps_on != "tick" and self.step()
+
+    def tick(self) -> bool:
+        return not self.unheard and self.needs.steps_on == "tick" and self.step()
+
+    @abstractmethod
+    def add(self, upload: Upload) -> None:
+        """Use an upload, without a step."""
+
+    @abstractmethod
+    def step(self) -> bool:
+        """Change the model. Return True if it changed."""
+
+
 def equip(
     rule: ServerRule,
     storage: Storage,

@@ -1,4 +1,4 @@
-"""Clipped ASGD: every arriving gradient is a step of a length that is bounded."""
+"""Clipped ASGD: a step of bounded length for every arriving gradient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @dataclass
 class ClippedAsgdConfig(StepConfig):
     """
-    clip  c, the norm over the whole model that an upload is cut to; the paper searches 0.5, 1, 2, 4
+    clip  c, largest norm of an upload over the whole model; the paper searches 0.5, 1, 2, 4
     """
 
     clip: Annotated[float | None, greater_than(0, null="for no clipping")] = 1.0

@@ -77,7 +77,7 @@ class DelayAdaptiveAsgd(ServerRule):
         return {"rule/dropped_uploads": float(self.dropped), "rule/step_scale": self.last_scale}
 
     def scale(self, staleness: int) -> float:
-        """eta_t / eta for an upload of this staleness."""
+        """Return eta_t / eta for an upload of this staleness."""
         config = self.config
         assert config.tau_c is not None and config.eta is not None
         if staleness <= config.tau_c:

@@ -1,4 +1,4 @@
-"""Delayed Nesterov: a server momentum that is renewed every N arrivals only."""
+"""Delayed Nesterov: a server momentum that changes only every N arrivals."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .needs import Needs
 class DelayedNesterovConfig(StepConfig):
     """
     eta     shared by the N arrivals of a window
-    window  N, arrivals from one renewal of the momentum to the next
+    window  N, arrivals between two changes of the momentum
     beta    of the momentum
     spread  c in [0, 1 / N], the part of the momentum that each arrival of a window applies; the last one applies the
             rest
-    dylu    true: slower clients do less work: K in proportion to the speed seen, that of the fastest is the configured
-            one; needs a delay by which less work takes less time
+    dylu    true: slower clients do less work: K is in proportion to the measured speed, and the fastest client has the
+            configured K; needs a delay with which less work takes less time
     """
 
     eta: float | None = 0.7
@@ -75,7 +75,7 @@ class DelayedNesterov(ServerRule):
         super().start(model_d, clients, upload_kind)
         self.sum_d, self.momentum_d = model_d.new_zeros((2, *model_d.shape))
         self.count = self.most_work = 0
-        self.speeds = [0.0] * self.n  # of those who were not heard
+        self.speeds = [0.0] * self.n  # 0 for clients without an upload
 
     def vectors(self, n: int) -> int:
         return 2

@@ -90,7 +90,7 @@ class Fadas(BufferRule):
         return {"rule/step_scale": self.last_scale}
 
     def scale(self, stalest: int) -> float:
-        """eta_T / eta for a buffer whose stalest upload has this staleness."""
+        """Return eta_T / eta for a buffer whose stalest upload has this staleness."""
         config = self.config
         assert config.eta is not None
         if config.delay_adaptive == "none" or stalest <= config.tau_c:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @dataclass
 class FedAcConfig(MomentConfig):
     """
-    floor         least similarity of an upload with where the model went, so that every upload has a weight
+    floor         least similarity of an upload with the model's movement, so that every upload has a weight
     variate_step  whole: the server's variate gains all of a buffer's changes, as in the third-party code | share: M / n
                   of them, which keeps it at the clients' mean
     """
@@ -79,7 +79,7 @@ class FedAc(BufferRule):
         return {"rule/similarity": self.similarity}
 
     def _similarity(self, upload) -> Scalar:
-        """r_i"""
+        """Return r_i."""
         import torch
 
         if not upload.staleness:
@@ -87,8 +87,8 @@ class FedAc(BufferRule):
         moved_d, difference_d = self.model_d - upload.base_d, upload.vector_d
         lengths = (moved_d.norm() * difference_d.norm()).double()
         # no dot product: BLAS's last bits depend on where in memory an upload is, which a resume changes
-        along = moved_d.mul_(difference_d).sum().double()
-        return torch.where(lengths == 0, self.config.floor, (along / lengths).clamp(min=self.config.floor))
+        product = moved_d.mul_(difference_d).sum().double()
+        return torch.where(lengths == 0, self.config.floor, (product / lengths).clamp(min=self.config.floor))
 
     def step(self) -> None:
         config = self.config

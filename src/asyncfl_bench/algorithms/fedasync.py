@@ -42,7 +42,7 @@ class FedAsyncConfig(RuleConfig):
 
 
 class MixingRule(ServerRule):
-    """A rule that mixes each arriving local model into the global one. ``mixing``: the last one's weight."""
+    """A rule that mixes each arriving local model into the global one. mixing: weight of the last one"""
 
     upload_kinds = ("difference",)
     needs = Needs(base=True)
@@ -59,7 +59,7 @@ class MixingRule(ServerRule):
         return 1
 
     def mix(self, upload, weight: float) -> None:
-        """w <- (1 - a) w + a w_i"""
+        """Set w <- (1 - weight) w + weight w_i."""
         self.mixing = weight
         self._local_d.copy_(upload.base_d).add_(upload.vector_d)
         self.model_d.lerp_(self._local_d, self.mixing)

@@ -1,4 +1,4 @@
-"""FedDyn: each client's objective is corrected by what it has contributed so far."""
+"""FedDyn: the sum of a client's uploads corrects its objective."""
 
 from __future__ import annotations
 

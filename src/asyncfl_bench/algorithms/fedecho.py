@@ -1,4 +1,4 @@
-"""FedEcho: FedBuff, and after each of its steps distillation from what all clients' last models said."""
+"""FedEcho: FedBuff with distillation from the outputs of all clients' last models after each step."""
 
 from __future__ import annotations
 

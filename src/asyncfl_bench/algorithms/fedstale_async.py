@@ -15,11 +15,11 @@ from .needs import Needs
 @dataclass
 class FedStaleAsyncConfig(CachedBufferConfig):
     """
-    alpha    weight of what arrives
-    beta     weight of what every client sent last; with p=null and alpha=1, 0 is FedBuff and 1 is CA2FL
-    p        how often clients take part, in (0, 1]: [0.1] for all, or one number per client; null: M / |K|; [1]: no
+    alpha    weight of arriving differences
+    beta     weight of every client's last difference; with p=null and alpha=1, 0 is FedBuff and 1 is CA2FL
+    p        participation of clients, in (0, 1]: [0.1] for all, or one number per client; null: M / |K|; [1]: no
              client's rare uploads weigh more
-    over     K, the clients in the mean: all | heard: those heard so far
+    over     K, the clients in the mean: all | heard: clients with an upload
     weights  s_i of the clients: uniform: 1 | samples: n_i, n_i / sum n over K
     """
 

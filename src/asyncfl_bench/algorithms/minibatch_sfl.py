@@ -69,11 +69,11 @@ class MiniBatchSfl(SplitRule, RoundRule):
         return True
 
     def add(self, client: int, gradient_d: torch.Tensor, samples: int) -> None:
-        """Take in (d,) the gradient of a client's mini-batch at s."""
+        """Add (d,) the gradient of a client's mini-batch at s."""
         self.union.add(gradient_d, samples)
 
     def direction(self) -> torch.Tensor:
-        """(d,) the gradient that s steps along, of all that was added."""
+        """Return (d,) the gradient for the step of s, from all added ones."""
         return self.union.take()
 
     def replies(self) -> list[tuple[int, Reply]]:

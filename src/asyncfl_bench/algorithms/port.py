@@ -20,7 +20,7 @@ class PortConfig(BufferConfig):
     buffer_size       the least number; the authors take 15 of 30 clients in flight
     eta               that of the authors is 1
     bound             S, server iterations; a step waits for all clients in flight whose model is older than that
-    direction_weight  b_s, of how far an upload points where the last server step went
+    direction_weight  b_s, of the agreement of an upload with the last server step
     staleness_weight  b_t, of S / (staleness + S)
     deltas            current: local model minus the global one, as the authors' code | dispatched: minus the one it
                       started from
@@ -105,12 +105,12 @@ class Port(ServerRule):
         return True
 
     def _cosine(self, staleness: int) -> Scalar:
-        """cos_i of the delta at hand."""
+        """Return cos_i of the current delta."""
         import torch
 
         if staleness <= 1:
             return 1.0
         lengths = (self.moved_d.norm() * self._delta_d.norm()).double()
         # no dot product: BLAS's last bits depend on where in memory a vector is, which a resume changes
-        along = (self.moved_d * self._delta_d).sum().double()
-        return torch.where(lengths == 0, 1.0, along / lengths)
+        product = (self.moved_d * self._delta_d).sum().double()
+        return torch.where(lengths == 0, 1.0, product / lengths)

@@ -1,4 +1,4 @@
-"""Rennala SGD: a mini-batch of gradients of the current model, from whoever is fast enough."""
+"""Rennala SGD: a mini-batch of gradients of the current model, from the fastest clients."""
 
 from __future__ import annotations
 

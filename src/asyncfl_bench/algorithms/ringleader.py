@@ -16,7 +16,7 @@ from .needs import Needs
 @dataclass
 class RingleaderConfig(StepConfig):
     """
-    continue_on  the model of a client whose upload does not step: own: the one it has | current, as in the authors'
+    continue_on  the next model of a client whose upload does not step: own: its last one | current, as in the authors'
                  code | auto: own, with schedule=uniform_queue current
     """
 

@@ -80,7 +80,7 @@ class S2fl(MiniBatchSfl):
         self.unions[self.group_of[client]].add(gradient_d, samples)
 
     def direction(self) -> torch.Tensor:
-        """(d,) mean over the groups."""
+        """Return (d,) the mean over the groups."""
         parts = [self.sgd.clip(union.take()) for union in self.unions if union.samples]
         return sum(parts[1:], parts[0]) / len(parts)
 
@@ -89,7 +89,7 @@ class S2fl(MiniBatchSfl):
         return super().round()
 
     def _form_groups(self) -> None:
-        """Of those in flight."""
+        """Form the groups of the clients in flight."""
         groups = balance_groups(self.labels_nc[self.under_way], self.config.groups)
         self.group_of = {client: int(group) for client, group in zip(self.under_way, groups, strict=True)}
 
@@ -99,7 +99,7 @@ class S2fl(MiniBatchSfl):
 
 
 def balance_groups(labels_mc: np.ndarray, groups: int) -> np.ndarray:
-    """(m,) group of each of m clients, balanced by their samples of each class; see ``S2fl``."""
+    """Return the (m,) groups of m clients, balanced by their samples of each class; see ``S2fl``."""
     m = len(labels_mc)
     group_m = np.arange(m) * groups // max(m, 1)
     best = _unevenness(labels_mc, group_m, groups)
@@ -118,7 +118,7 @@ def balance_groups(labels_mc: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _unevenness(labels_mc: np.ndarray, group_m: np.ndarray, groups: int) -> float:
-    """Mean over groups of the distance between their label shares and equal ones."""
+    """Return the mean over groups of the distance between label shares and equal shares."""
     total_gc = np.stack([labels_mc[group_m == group].sum(axis=0) for group in range(groups)]).astype(float)
     share_gc = total_gc / np.maximum(total_gc.sum(axis=1, keepdims=True), 1)
     return float(np.linalg.norm(share_gc - 1 / labels_mc.shape[1], axis=1).mean())

@@ -65,7 +65,7 @@ class SplitFed(SplitRule, RoundRule):
         self.model_d.add_(mean_d)
 
     def _copy(self, client: int) -> ServerSgd:
-        """The server's part for a client, as it is at the beginning of the round where it sent nothing yet."""
+        """Return the client's copy of the server's part, made at its first message of a round."""
         if client not in self.copies:
             self.copies[client] = ServerSgd(self.server_d.clone(), self.config)
         return self.copies[client]

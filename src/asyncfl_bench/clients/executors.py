@@ -5,7 +5,6 @@ Legend: d parameters, p pieces of work computed together.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +15,7 @@ import numpy as np
 from ..randomness import Streams
 from ..types import Work
 from .local import LocalTraining
-from .queue import ComputedUpload
+from .queue import ComputedUpload, Computer
 from .samples import Batches, Samples
 from .versions import Blocks
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from .queue import Start
 
 
-class SequentialComputer:
+class SequentialComputer(Computer):
     """One piece of work after another, each computed at its delivery.
 
     task      data on the device and the model (models.task.Task)
@@ -36,12 +35,6 @@ class SequentialComputer:
               kernels.graphed.GraphedNetwork; None: the task's own
     reports   uploads have the local model's outputs on the server's samples (``task.server``)
     """
-
-    most_pieces = 1
-    threads_used = 1
-    most_steps = math.inf
-    prefetch_below = 0
-    separate_uploads = False
 
     def __init__(
         self,
@@ -89,9 +82,6 @@ class SequentialComputer:
         """Return the bytes for computing besides vectors, with mini-batches of at most b samples."""
         compiled = self._network is not None and self._network.reads_in_place
         return self._network.step_bytes(b) if compiled else self.task.step_bytes(b)
-
-    def close(self) -> None:
-        """End threads, if any."""
 
     def _compute_one(self, work: Work, start: Start, out_d: torch.Tensor, network) -> ComputedUpload:
         """Write the upload of one piece of work, step by step."""

@@ -10,12 +10,13 @@ Legend: d parameters, p pieces of work computed together.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import Stopped
-from ..stateful import copy_containers
+from ..stateful import Stateful, copy_containers
 from ..types import Delivery, Work
 from .versions import BlockRow, Blocks, ClientVectors, ModelVersions, UploadBlock
 
@@ -40,8 +41,8 @@ class ComputedUpload(NamedTuple):
     outputs_uc: torch.Tensor | None = None
 
 
-class Computer(Protocol):
-    """Computes several pieces of work in one go.
+class Computer(Stateful):
+    """Computes several pieces of work together. The defaults compute one piece at its delivery, and have no state.
 
     most_pieces       pieces of work that are computed together
     threads_used      threads that compute them
@@ -50,11 +51,11 @@ class Computer(Protocol):
     separate_uploads  each upload has its own memory, so that a late one does not hold that of others
     """
 
-    most_pieces: int
-    threads_used: int
-    most_steps: float
-    prefetch_below: int
-    separate_uploads: bool
+    most_pieces = 1
+    threads_used = 1
+    most_steps: float = math.inf
+    prefetch_below = 0
+    separate_uploads = False
 
     def begin(
         self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks
@@ -64,18 +65,14 @@ class Computer(Protocol):
         ``out_pd`` is a list of rows with ``separate_uploads``, else one (p, d) tensor. The method may change the order
         of ``pieces``, and takes workspaces from ``blocks``.
         """
-        ...
+        raise NotImplementedError
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """Take the statistics of an upload that reached the server."""
+        """Take the batch-norm statistics of an upload that reached the server."""
 
     def vectors(self, local_steps: int) -> int:
         """Return the vectors of d floats for computing, without versions of the model and uploads."""
-        ...
-
-    def state_dict(self) -> dict: ...
-
-    def load_state_dict(self, state: dict) -> None: ...
+        return 0
 
     def close(self) -> None:
         """End threads, if any."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from .queue import WorkQueue
@@ -57,7 +58,7 @@ class RunGroup:
             self._members += 1
             self.most = max(self.most, self._members)
             task.share_samples(self._tasks.setdefault((task.device, task.samples_digest), task))
-            computer.stacks = _Shared(self)
+            computer.compute_rows = partial(self.compute, computer)
         try:
             yield
         finally:
@@ -109,13 +110,3 @@ class RunGroup:
             request.is_done, request.error = True, error
             self._waiting.remove(request)
         self._turn.notify_all()
-
-
-class _Shared(Stacks):
-    """The stacks of a group, for one of its runs."""
-
-    def __init__(self, group: RunGroup):
-        self._group = group
-
-    def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
-        self._group.compute(computer, rows)

@@ -73,10 +73,6 @@ class Stacks:
         self._capture, self._report = capture, report
         self._stack: _Stack | None = None
 
-    def compute(self, computer: StackComputer, rows: list[StackRow]) -> None:
-        """Compute the work of one run."""
-        self.compute_rows(rows, computer.local.raise_if_stopped)
-
     def compute_rows(self, rows: list[StackRow], raise_if_stopped: Callable[[], None]) -> None:
         """Write uploads and losses of work whose computers have equal ``stack_key``s, the longest first.
 
@@ -138,6 +134,7 @@ class StackComputer(SequentialComputer):
     For networks that ``StackedNetwork`` supports; results equal sequential ones up to rounding.
 
     capture, report  see ``Stacks``
+    compute_rows     writes uploads and losses; of the run's group, if it has joined one
     """
 
     most_pieces = WAVE
@@ -153,7 +150,10 @@ class StackComputer(SequentialComputer):
         # numbers of a model in a step: indices, weights and crops of its samples, its client, and its step size
         self.width = (5 if self.augments else 2) * self.batch + 2
         self.build_stacks = partial(Stacks, capture, report)
-        self.stacks = self.build_stacks()
+        stacks = self.build_stacks()
+        self.compute_rows: Callable[[list[StackRow]], None] = partial(
+            stacks.compute_rows, raise_if_stopped=self.local.raise_if_stopped
+        )
 
     def bias_of(self, client_r: torch.Tensor) -> torch.Tensor | None:
         """Return (R, C) numbers to add to the logits of these clients' losses; None without logit adjustment."""
@@ -163,7 +163,7 @@ class StackComputer(SequentialComputer):
         self, pieces: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
         rows = [StackRow(self, *row) for row in zip(pieces, map(start, pieces), out_pd, strict=True)]
-        self.stacks.compute(self, rows)
+        self.compute_rows(rows)
         uploads: list[ComputedUpload] = []
         for row in rows:
             if not self.batches.sample_count(row.work.client):  # an empty client has learned nothing

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..clients.executors import SequentialComputer
-from ..clients.queue import ComputedUpload, WorkQueue
+from ..clients.queue import ComputedUpload, Computer, WorkQueue
 from ..clients.versions import Blocks, ClientVectors
 from ..simulation.engine import Simulation
-from ..stateful import Stateful
 from ..types import Work
 
 if TYPE_CHECKING:
@@ -44,10 +43,10 @@ class NullVariates(ClientVectors):
         return vector_d
 
 
-class NullComputer(Stateful):
-    """Takes as much work at once and the same workspaces as the computer ``real``, and answers with ones.
+class NullComputer(Computer):
+    """Takes as much work and the same workspaces as the computer ``real``, and returns ones.
 
-    server  whose samples models report on, if the real ones do
+    server  for outputs on its samples, if the real uploads have them
     """
 
     def __init__(self, real: SequentialComputer, server: NullServer | None = None):
@@ -70,15 +69,6 @@ class NullComputer(Stateful):
             return [ComputedUpload(torch.zeros(()), None, self._outputs_uc)] * len(pieces)
 
         return finish
-
-    def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """Nothing follows from it."""
-
-    def vectors(self, local_steps: int) -> int:
-        return 0
-
-    def close(self) -> None:
-        """There are no threads."""
 
 
 def peak_vectors(simulation: Simulation, queue: WorkQueue, n: int, concurrency: int) -> tuple[int, int]:

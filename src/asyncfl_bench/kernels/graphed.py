@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..errors import first_line
+from .known_layers import FlatNetwork
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor | None]  # x, y, weight_b and bias_c
 
@@ -22,25 +22,7 @@ MOST_GRAPHS = 8  # shapes of mini-batches with a graph; for others each operator
 SEEN_FIRST = 2  # uses of a shape before its capture: many shapes occur once
 
 
-class Graph(Protocol):
-    """Captured operators on static memory."""
-
-    def replay(self) -> None: ...
-
-
-class Graphs(Protocol):
-    """Captures operators."""
-
-    def capture(self, compute: Callable[[], object]) -> Graph:
-        """Return a graph of the operators of ``compute``, which is called a few times.
-
-        All memory that ``compute`` reads and writes must stay allocated. Raises RuntimeError if an operator cannot be
-        captured.
-        """
-        ...
-
-
-class CudaGraphs:
+class Graphs:
     """Captures on a GPU.
 
     All graphs share one pool of memory, because they run one after another and keep nothing in it. They share one
@@ -50,7 +32,12 @@ class CudaGraphs:
     def __init__(self, device: str) -> None:
         self._pool, self._stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
-    def capture(self, compute: Callable[[], object]) -> Graph:
+    def capture(self, compute: Callable[[], object]) -> torch.cuda.CUDAGraph:
+        """Return a graph of the operators of ``compute``, which is called a few times.
+
+        All memory that ``compute`` reads and writes must stay allocated. Raises RuntimeError if an operator cannot be
+        captured.
+        """
         outer = torch.cuda.current_stream(self._stream.device)
         self._stream.wait_stream(outer)
         with torch.cuda.stream(self._stream):  # cuDNN and cuBLAS choose kernels and create handles before the capture
@@ -66,10 +53,10 @@ class CudaGraphs:
 
 def graphs_or_none(device: str) -> Graphs | None:
     """Return the object that captures on the device; None for a CPU."""
-    return CudaGraphs(device) if device.startswith("cuda") else None
+    return Graphs(device) if device.startswith("cuda") else None
 
 
-def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Sequence[Tensor]) -> Graph:
+def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Sequence[Tensor]) -> torch.cuda.CUDAGraph:
     """Return the graph of ``compute``, after a test that its replay on other numbers has the bits of the operators.
 
     memory  tensors that ``compute`` reads and that change between replays, and those that it writes; they do not change
@@ -88,24 +75,6 @@ def capture_checked(graphs: Graphs, compute: Callable[[], object], memory: Seque
     if not all(map(torch.equal, *results)):
         raise RuntimeError("a replay differs from its operators")
     return graph
-
-
-class WeightedModel(Protocol):
-    """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
-
-    def initial_d(self) -> Tensor: ...
-
-    def gradient(
-        self,
-        w_d: Tensor,
-        x: Tensor,
-        y: Tensor,
-        out_d: Tensor,
-        bias_c: Tensor | None = ...,
-        weight_b: Tensor | None = ...,
-    ) -> Tensor: ...
-
-    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
 
 
 class _Step:
@@ -144,7 +113,7 @@ class GraphedNetwork:
     reads_in_place = False
     vectors = 3  # of d floats: w_d, out_d and the initial vector of ``flat``
 
-    def __init__(self, flat: WeightedModel, graphs: Graphs, size: int, report: Callable[[str], None]):
+    def __init__(self, flat: FlatNetwork, graphs: Graphs, size: int, report: Callable[[str], None]):
         self.graphs = graphs
         self.w_d, self.out_d = flat.initial_d(), flat.initial_d()
         self._flat, self._size, self._report = flat, size, report

@@ -2,9 +2,32 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import Protocol
+
+from torch import Tensor, nn
 
 KINDS = (nn.Conv2d, nn.Flatten, nn.Linear, nn.MaxPool2d, nn.ReLU)
+
+
+class FlatNetwork(Protocol):
+    """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
+
+    module: nn.Module
+    d: int
+
+    def initial_d(self) -> Tensor: ...
+
+    def gradient(
+        self,
+        w_d: Tensor,
+        x: Tensor,
+        y: Tensor,
+        out_d: Tensor,
+        bias_c: Tensor | None = ...,
+        weight_b: Tensor | None = ...,
+    ) -> Tensor: ...
+
+    def logits(self, w_d: Tensor, x: Tensor) -> Tensor: ...
 
 
 def plain_layers(module: nn.Module) -> list[nn.Module]:

@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -26,7 +25,7 @@ from torch import Tensor, nn
 
 from ..errors import BenchError
 from .compiler import build_library
-from .known_layers import plain_layers
+from .known_layers import FlatNetwork, plain_layers
 
 # read at import, because the package may change during a long sweep
 SOURCE = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
@@ -45,15 +44,6 @@ extern "C" void outputs(const float* w, const Samples* x, int64_t b, float* out,
 }
 extern "C" int64_t bytes(int64_t b, int64_t back) { return back ? Net::bytes<true>(b) : Net::bytes<false>(b); }
 """
-
-
-class VectorModel(Protocol):
-    """A torch module whose parameters are one flat vector of d numbers: ``models.flat.FlatModel``."""
-
-    module: nn.Module
-    d: int
-
-    def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -209,7 +199,7 @@ class NativeNetwork:
 
     @classmethod
     def try_compile(
-        cls, flat: VectorModel, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None
+        cls, flat: FlatNetwork, data_shape: tuple[int, ...], numbers_cv: Tensor | None = None
     ) -> NativeNetwork | None:
         """Compile the kernel for a network. Return None if the kernel does not support the network.
 
@@ -313,7 +303,7 @@ class NativeNetwork:
             memory = self._thread.memory = torch.empty(size, dtype=torch.uint8)
         return memory.data_ptr()
 
-    def _check(self, flat: VectorModel, data_shape: tuple[int, ...]) -> None:
+    def _check(self, flat: FlatNetwork, data_shape: tuple[int, ...]) -> None:
         x, w_d, y = exact_numbers(data_shape, flat.d, self._width)
         expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
         flat.gradient(w_d, x, y, expected_d)

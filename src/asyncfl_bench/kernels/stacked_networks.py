@@ -100,10 +100,13 @@ class StackedNetwork:
         p, b, *shape = x_pb.shape
         bound = bound or self.bind(p, b, tuple(shape), w_pd)
         if bound is None:
-            return self._perceptron_gradient(w_pd, x_pb, y_pb, weight_pb, out_pd, bias_pc)
-        logits_pbc, packed_pm, kept = bound.forward(w_pd, x_pb)
+            *inputs, logits_pbc = self._perceptron_inputs(w_pd, x_pb)
+        else:
+            logits_pbc, packed_pm, kept = bound.forward(w_pd, x_pb)
         if bias_pc is not None:
             logits_pbc.add_(bias_pc.unsqueeze(1))
+        if bound is None:
+            return self._perceptron_gradient(w_pd, inputs, logits_pbc, y_pb, weight_pb, out_pd)
         loss_p, error_pbc = _differentiate_loss(logits_pbc, y_pb, weight_pb)
         bound.backward(w_pd, error_pbc, packed_pm, kept, out_pd)
         return loss_p
@@ -124,18 +127,9 @@ class StackedNetwork:
         return inputs
 
     def _perceptron_gradient(
-        self,
-        w_pd: Tensor,
-        x_pb: Tensor,
-        y_pb: Tensor,
-        weight_pb: Tensor,
-        out_pd: Tensor,
-        bias_pc: Tensor | None,
+        self, w_pd: Tensor, inputs: list[Tensor], logits_pbc: Tensor, y_pb: Tensor, weight_pb: Tensor, out_pd: Tensor
     ) -> Tensor:
-        """See ``gradient``; with the bits of archived runs on a CPU."""
-        *inputs, logits_pbc = self._perceptron_inputs(w_pd, x_pb)
-        if bias_pc is not None:
-            logits_pbc.add_(bias_pc.unsqueeze(1))
+        """Write gradients and return losses, with the bits of archived runs on a CPU. Empties ``inputs``."""
         if self._class_c is None or self._class_c.device != logits_pbc.device:
             self._class_c = torch.arange(logits_pbc.shape[2], device=logits_pbc.device)
         log_pbc, label_pb1 = torch.log_softmax(logits_pbc, dim=2), y_pb.unsqueeze(2)

@@ -5,7 +5,6 @@ Legend: d model parameters, u samples of the server, C classes, r uploads.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from ..clients.queue import ComputedUpload
+from ..clients.queue import ComputedUpload, Computer
 from ..errors import BenchError, InputError, check
 from ..files import expand_home, naming_file, open_own
 from ..stateful import Stateful
@@ -107,25 +106,14 @@ class Recorded(Simulated):
     absent = False
 
 
-class UploadSource:
+class UploadSource(Computer):
     """Source of uploads that are computed elsewhere. real: computer of this run, for its need of memory"""
-
-    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 1, 1, math.inf, 0, False
 
     def __init__(self, real: SequentialComputer):
         self._real = real
 
-    def take_statistics(self, statistics: torch.Tensor | None) -> None:
-        """Do nothing: models with batch normalisation are refused."""
-
     def vectors(self, local_steps: int) -> int:
         return self._real.vectors(local_steps)
-
-    def state_dict(self) -> dict:
-        return {}
-
-    def load_state_dict(self, state: dict) -> None:
-        """Do nothing: there is no state."""
 
     def close(self) -> None:
         self._real.close()

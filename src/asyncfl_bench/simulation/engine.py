@@ -130,7 +130,7 @@ class Simulation(Stateful):
         return self.exhausted_budget() or ("no_clients" if alone and self.counters.iteration == iteration else None)
 
     def finish_reason(self) -> str | None:
-        """Reason why a restored run has nothing left to do; None if it resumes."""
+        """Return the reason why a restored run is over; None if it resumes."""
         return None if self._timeline.ending else self.exhausted_budget()
 
     @property
@@ -154,7 +154,7 @@ class Simulation(Stateful):
         return max(self._timeline.next_due, self.counters.virtual_time)  # the server may be busy
 
     def exhausted_budget(self) -> str | None:
-        """Key of the budget that is used up, "stalled", or None. Virtual time is used up if the next event is later."""
+        """Return the key of the budget that is used up, "stalled", or None. Virtual time ends before a later event."""
         many = max(10_000, 100 * self.clients.n, 100 * self.rule.needs.uploads_per_iteration(self.clients.n))
         stands_still = self.budget.only_time and self._uploads_at_this_time >= many
         # after this many uploads without a change of the model or the time the run may never end

@@ -27,7 +27,7 @@ LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between checks of all nodes, between pul
 
 @dataclass
 class NodeReply:
-    """Flower's answer for a message. problem: reason without a reply;  gone: the node or its reply is gone"""
+    """Flower's reply to a message. problem: reason without a reply;  gone: the node or its reply is gone"""
 
     content: bytes = b""
     problem: str = ""
