@@ -150,8 +150,8 @@ def uploads_per_time(settings: Settings) -> float:
     delay, clients = settings.parts["delay"].build(), ClientTable(np.full(n, int(steps * batch)), np.ones((n, 10)))
     delay.start(clients, Streams(0), Footprint(size.d, size.d_client, macs, macs))
     work = partial(Work, sequence=0, count=0, iteration=0, local_steps=int(steps), samples=int(steps * batch))
-    works = [[work(client, cycle=cycle) for cycle in range(WORKS)] for client in range(min(n, 200))]
-    times = np.array([[delay.duration(one) for one in row] for row in works])
+    pieces = [[work(client, cycle=cycle) for cycle in range(WORKS)] for client in range(min(n, 200))]
+    times = np.array([[delay.duration(one) for one in row] for row in pieces])
     if settings.root.clock == "ticks":
         times = np.maximum(1, np.ceil(times))
     mean_n = times.mean(axis=1)

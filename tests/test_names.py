@@ -16,6 +16,7 @@ each others other where whole same lone twin deaf past outlook hear accepts cont
 noted watched probed complete finished ended searched drawn placed once told served shown planned tried alike
 without like by by_kind varied raised made pooled seeded encoded padded compiled judged stopped own plain
 Past Lines Known Pieces Chosen Checked
+heard answered joined at of_stage without_time
 typed waits inside listed deletes instead explained resumed searched importable Earlier Word word
 """
 FORBIDDEN = frozenset(WORDS.split())
@@ -46,6 +47,12 @@ def test_no_definition_is_named_by_a_bare_participle_preposition_adverb_or_prono
         if name in FORBIDDEN
     }
     assert found == PHRASES
+
+
+def test_several_pieces_of_work_are_called_pieces():
+    paths = [*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")]
+    found = {path for path in paths if re.search(r"\bworks(?:\[| =|: |, )|\bin works\b", path.read_text("utf-8"))}
+    assert len(paths) > 400 and not found - {Path(__file__)}
 
 
 def test_a_public_class_or_alias_has_one_meaning_in_the_package():

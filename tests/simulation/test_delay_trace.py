@@ -20,8 +20,8 @@ def trace(content, n, **settings):
 
 
 def taken(delay, client, cycles=(), starts=()):
-    works = [Work(client, 0, cycle, 0, 1, cycle=cycle) for cycle in cycles]
-    return [delay.duration(work) for work in works + [Work(client, 0, 0, 0, 1, start=start) for start in starts]]
+    pieces = [Work(client, 0, cycle, 0, 1, cycle=cycle) for cycle in cycles]
+    return [delay.duration(work) for work in pieces + [Work(client, 0, 0, 0, 1, start=start) for start in starts]]
 
 
 TWO = "client,duration\na,1\nb,10\na,2\nb,20\na,3\n"

@@ -28,10 +28,10 @@ class Given(Observer):
     """All work in the order in which it was given out."""
 
     def __init__(self):
-        self.works = []
+        self.pieces = []
 
     def dispatched(self, work, model_d):
-        self.works.append(work)
+        self.pieces.append(work)
 
 
 def simulated(schedule, **world):
@@ -39,7 +39,7 @@ def simulated(schedule, **world):
     given = Given()
     world = {"n": N, "delay": SPEEDS, "schedule": schedule, "observers": [given]} | world
     simulation, recorder, _ = simulate(world.pop("rule", None) or Asgd(eta=0.01), **world)
-    return simulation, recorder.arrivals, given.works
+    return simulation, recorder.arrivals, given.pieces
 
 
 def shares(arrivals, n=N):
@@ -61,10 +61,10 @@ def test_clients_contribute_as_they_are_drawn_whatever_their_speeds(config, expe
 def test_a_client_does_one_piece_of_work_after_another_in_the_order_given(concurrency):
     rng = np.random.default_rng(2)
     delay = Scripted(rng.exponential(size=(N, 900)).tolist())
-    simulation, arrivals, works = simulated(queue(), delay=delay, concurrency=concurrency, uploads=600)
+    simulation, arrivals, pieces = simulated(queue(), delay=delay, concurrency=concurrency, uploads=600)
     waited = 0
     for client in range(N):
-        own = [work for work in works if work.client == client]
+        own = [work for work in pieces if work.client == client]
         free = 0.0
         for work in own:
             begins = max(work.start, free)
@@ -78,8 +78,8 @@ def test_a_client_does_one_piece_of_work_after_another_in_the_order_given(concur
 
 
 def test_staleness_counts_from_when_work_was_given_out_and_sums_to_t_times_c_minus_1():
-    simulation, arrivals, works = simulated(queue(), uploads=500)
-    given = {(work.client, work.count): work.iteration for work in works}
+    simulation, arrivals, pieces = simulated(queue(), uploads=500)
+    given = {(work.client, work.count): work.iteration for work in pieces}
     counts = Counter()
     for number, arrival in enumerate(arrivals):
         assert arrival.base_iteration == given[arrival.client, counts[arrival.client]]
@@ -98,8 +98,8 @@ def test_arrivals_come_no_faster_than_the_slowest_client_can_do_its_share():
 
 
 def test_with_a_draw_that_is_shuffled_every_n_pieces_go_to_all_n_clients_in_new_orders():
-    _, _, works = simulated(queue(draw="shuffled"), uploads=200)
-    clients = [work.client for work in works]
+    _, _, pieces = simulated(queue(draw="shuffled"), uploads=200)
+    clients = [work.client for work in pieces]
     assert clients[:N] == list(range(N))  # the first go to all
     blocks = [tuple(clients[start : start + N]) for start in range(N, 200, N)]
     assert all(sorted(block) == list(range(N)) for block in blocks) and len(set(blocks)) > 15
@@ -133,9 +133,9 @@ def test_with_memoryless_times_queues_are_those_of_a_closed_jackson_network(weig
             law[x] = np.prod((p * tau) ** np.array(x))
     expected = sum(np.array(x) * weight for x, weight in law.items()) / sum(law.values())
     delay = Scripted((np.random.default_rng(3).exponential(size=(n, 8000)) * tau[:, None]).tolist())
-    _, arrivals, works = simulated(queue(weights=weights), n=n, delay=delay, concurrency=c, uploads=8000)
+    _, arrivals, pieces = simulated(queue(weights=weights), n=n, delay=delay, concurrency=c, uploads=8000)
     end = arrivals[-1].time
-    under_way = [sum(min(w.due, end) - w.start for w in works if w.client == i) for i in range(n)]
+    under_way = [sum(min(w.due, end) - w.start for w in pieces if w.client == i) for i in range(n)]
     np.testing.assert_allclose(np.array(under_way) / end, expected, atol=0.08)
 
 
@@ -157,12 +157,12 @@ def test_clipped_asgd_stays_within_eta_c_tau_of_where_all_outstanding_work_would
 def test_work_is_computed_when_it_arrives_and_what_nobody_will_deliver_never(clock):
     gone = Dropout(DropoutConfig(share=0.5, at_iteration=60))
     executor = QuadraticExecutor(np.ones((N, 2)))
-    simulation, arrivals, works = simulated(
+    simulation, arrivals, pieces = simulated(
         queue(), availability=gone, uploads=300, executor=executor, targets=np.ones((N, 2)), clock=clock
     )
     left = {client for client in range(N) if gone.departed_n[client]}
     assert len(left) == 2 and {arrival.client for arrival in arrivals[-150:]} == set(range(N)) - left
-    assert not any(work.client in left for work in works if work.iteration >= 60)
+    assert not any(work.client in left for work in pieces if work.iteration >= 60)
     assert {work.client for work in executor.discarded} <= left and simulation.counters.discarded > 0
     assert len(executor.delivered) == 300
     assert len(executor.versions) == len({work.iteration for work in simulation.in_flight.values()})
@@ -176,16 +176,16 @@ def test_a_run_ends_when_all_have_left():
 
 def test_who_is_lost_with_its_work_keeps_what_waits_behind_it_waiting():
     lost = ScriptedLoss({(0, 0)}, hang=2.0)
-    _, _, works = simulated(queue(), n=2, delay=Scripted([[1], [1]]), availability=lost, uploads=12)
-    first, *others = [work for work in works if work.client == 0]
+    _, _, pieces = simulated(queue(), n=2, delay=Scripted([[1], [1]]), availability=lost, uploads=12)
+    first, *others = [work for work in pieces if work.client == 0]
     assert first.lost and first.due == 3
     assert all(later.due == max(earlier.due, later.start) + 1 for earlier, later in pairwise([first, *others]))
 
 
 def test_work_whose_turn_comes_after_its_client_has_left_is_lost():
     world = {"n": 2, "delay": Scripted([[2], [2]]), "availability": Leaves(0, 5.0), "concurrency": 6}
-    _, arrivals, works = simulated(queue(), uploads=30, **world)
-    due = {lost: [work.due for work in works if work.client == 0 and work.lost == lost] for lost in (False, True)}
+    _, arrivals, pieces = simulated(queue(), uploads=30, **world)
+    due = {lost: [work.due for work in pieces if work.client == 0 and work.lost == lost] for lost in (False, True)}
     assert due[False] == [2, 4, 6] and due[True] and set(due[True]) == {6}
     assert [arrival.time for arrival in arrivals if arrival.client == 0] == due[False]
 
