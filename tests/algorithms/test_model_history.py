@@ -1,13 +1,17 @@
 """Rules that look back at the model an upload started from: of all past models only those still needed are kept."""
 
+from itertools import product
+
 import pytest
 import torch
+from tiers import slow
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
 from asyncfl_bench.simulation.observer import Observer
 
-RULES = ["asyncfeded", "fedasync", "fedfa"]
+RULES, EXECUTORS = ("asyncfeded", "fedasync", "fedfa"), ("batched", "threads", "sequential")
+FAST = [*zip(RULES, EXECUTORS, strict=True)]
 WORDS = ["scale=smoke", "model=softmax", "progress=false", "client.local_steps=3", "delay=lognormal", "threads=2"]
 
 
@@ -28,8 +32,9 @@ class Everything(Observer):
         self.models.append(self.model_d.clone())
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])
+@pytest.mark.parametrize(
+    ("rule", "executor"), [*FAST, *slow(*(one for one in product(RULES, EXECUTORS) if one not in FAST))]
+)
 def test_a_bounded_history_gives_the_bits_of_an_unbounded_one_and_holds_no_more_than_is_needed(rule, executor):
     words = [
         *WORDS,
