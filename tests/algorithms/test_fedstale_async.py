@@ -3,29 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from toy import random_delays, simulate
 
 from asyncfl_bench.algorithms.ace import Ace
 from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.algorithms.fedstale_async import FedStaleAsync
 from asyncfl_bench.algorithms.mifa import Mifa
 from asyncfl_bench.types import ClientTable, Upload
-
-N, M = 6, 4
-WORLD = {"n": N, "delay": random_delays(N)}
-WORLD |= {"kind": "difference", "lr": 0.3, "samples": [3, 1, 4, 1, 5, 9]}
-
-
-def models(rule):
-    """(40, 3) global model after every server iteration, of buffers some client is twice in."""
-    _, recorder, _ = simulate(rule, server_iterations=40, **WORLD)
-    clients = [arrival.client for arrival in recorder.arrivals]
-    assert any(len(set(clients[i : i + M])) < M for i in range(0, len(clients), M))
-    return np.array(recorder.models)
-
-
-def fedstale(buffer_size=M, **settings):
-    return FedStaleAsync(eta=0.7, buffer_size=buffer_size, **settings)
 
 
 def rounds(beta, p, weights, deltas):

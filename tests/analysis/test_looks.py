@@ -21,13 +21,6 @@ def decide(values, **more):
     return decide_by_looks(pd.Series(values, dtype=float), **more)
 
 
-def with_effect(effect: float, seeds: int) -> np.ndarray:
-    """Values of mean ``effect`` and standard deviation 1."""
-    values = np.resize([1.0, -1.0, 0.0], seeds)
-    values = values - values.mean()
-    return values / values.std(ddof=1) + effect
-
-
 def test_one_look_is_students_interval_at_the_level_of_the_look():
     values = [2.0, 2.2, 2.1]
     found, reference = decide(values), stats.ttest_1samp(values, 0)
