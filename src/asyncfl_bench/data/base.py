@@ -33,7 +33,7 @@ class MissingData(DataError):
 
 
 def describe_unreadable_text(error: OSError | ValueError) -> str:
-    """Describe why a file of texts cannot be read, and what it must be."""
+    """Describe why a file of texts cannot be read, and the required format."""
     found = error.strerror if isinstance(error, OSError) else error
     return f"not a readable text ({found}); must be a file in UTF-8 with a json object on each line"
 

@@ -51,7 +51,7 @@ class Femnist(PooledData):
 
 
 def _find_odd_image(x: list) -> str:
-    """Return what is wrong with the first image that is not a list of pixels from 0 to 1."""
+    """Describe the first image that is not a list of pixels from 0 to 1."""
     for image in x:
         if not isinstance(image, list):
             return reprlib.repr(image)

@@ -71,6 +71,8 @@ class Local:
 
     x  floats (N, F) or (N, C, H, W), used unchanged; or uint8 images (N, H, W) or (N, H, W, C), scaled to -1 .. 1
     y  integers 0 .. classes - 1
+    clients      of this process, whose samples it has; none for a live server, None for all
+    counts_file  used instead of the folder's ``counts.npy`` if it exists
     A live server does not read the clients' samples. It reads their number for each label, from ``counts.npy`` (n, C)
     or from the files of the clients. A client's process only reads its own file. Raises DataError with the file.
     """
@@ -79,13 +81,6 @@ class Local:
 
     def __init__(self, config: LocalDataConfig, clients: Sequence[int] | None = None, counts_file: Path | None = None):
         self.config, self._clients, self._counts_file = config, clients, counts_file
-
-    def with_clients(self, clients: Sequence[int], counts_file: Path | None = None) -> Local:
-        """Return the data set of a process with only these clients' samples; a server has no clients.
-
-        counts_file  used instead of the folder's ``counts.npy`` if it exists
-        """
-        return Local(self.config, clients, counts_file)
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
         folder = expand_home(str(self.config.folder), "folder")

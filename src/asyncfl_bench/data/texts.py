@@ -156,7 +156,7 @@ class Texts(DataSet):
 
         Raises DataError for a file that cannot be read, ConfigError for too many test samples.
         """
-        known, told = KNOWN[self.config.name], path.name
+        known, source = KNOWN[self.config.name], path.name
         samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
         labels: dict[str, list[int]] = {split: [] for split in SPLITS}
         for split, label, parts in read_texts(path, known):
@@ -164,7 +164,7 @@ class Texts(DataSet):
             samples[split].append(parts)
         if known.held_out and not labels["dev"]:
             _hold_out(samples, labels, path, known.held_out)
-            told = f"{path.name}, {known.held_out} of its training samples held out"
+            source = f"{path.name}, {known.held_out} of its training samples held out"
         needed = ("train", self.config.judged_on)
         for split in needed:
             if not labels[split]:
@@ -175,10 +175,10 @@ class Texts(DataSet):
         allowed = f"null or an integer from 1 to {most}, the samples of the split {judged} in {path}"
         check(count is None or count <= most, "test_samples", count, allowed)
         samples[judged], labels[judged] = samples[judged][:count], labels[judged][:count]
-        return samples, labels, told
+        return samples, labels, source
 
     def _read(self, path: Path) -> Data:
-        samples, labels, told = self.samples(path)
+        samples, labels, source = self.samples(path)
         judged = self.config.judged_on
         x, symbols, padding = (
             self._own_ids(samples) if self._reader is None else self._reader_ids(samples, self._reader)
@@ -189,7 +189,7 @@ class Texts(DataSet):
             *(x["train"], y["train"], x[judged], y[judged], KNOWN[self.config.name].classes),
             symbols=symbols,
             padding=padding,
-            source=told,
+            source=source,
             x_other=other if len(other) else None,
         )
 

@@ -12,6 +12,7 @@ from ..clients.samples import Batches
 from ..config import Settings
 from ..config.settings import DEFAULT_STEPS, RootConfig
 from ..data.base import PrivateConfig
+from ..data.local import Local
 from ..errors import BenchError, ConfigError, first_line, list_some, naming_group
 from ..files import say
 from ..models.parts import Cut
@@ -198,7 +199,7 @@ def build_run_task(settings: Settings, streams: Streams, clients: Sequence[int] 
     if isinstance(parts["dataset"].config, PrivateConfig) and (
         clients is not None or not parts["live"].config.computes
     ):
-        dataset = dataset.with_clients(clients or (), parts["live"].config.counts_file)
+        dataset = Local(dataset.config, clients or (), parts["live"].config.counts_file)
     try:
         return build_task(
             dataset,

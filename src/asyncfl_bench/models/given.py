@@ -100,7 +100,7 @@ def model_of(make: Callable[..., nn.Module]) -> type[Model]:
         "digest",
         "str",
         field(default=NamedModelConfig.digest, kw_only=True),
-    )  # behind what a page names a run by
+    )  # after the arguments, by which a page names a run
     config = settings_from_arguments(make, NamedModelConfig, [digest])
     config.make = staticmethod(make)  # type: ignore[attr-defined]
     names = {"__module__": make.__module__, "__qualname__": make.__qualname__, "name": make.__name__}
