@@ -28,7 +28,6 @@ from asyncfl_bench.config.composition import Compositions, check_composed
 from asyncfl_bench.config.variants import variant
 from asyncfl_bench.data.base import Outline
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.experiment.memory import uploads_per_iteration
 from asyncfl_bench.models.layers import Size
 from asyncfl_bench.multirun.axes import jobs_of, searched_grids
 from asyncfl_bench.multirun.history import count_points, finished_in
@@ -138,7 +137,7 @@ def archived_rates(settings: Settings) -> tuple[float, float] | None:
 def per_iteration(settings: Settings) -> float:
     """Return the uploads of a server iteration."""
     by_tick = settings.needs.steps_on == "tick" and settings.root.clock == "ticks"
-    return uploads_per_time(settings) if by_tick else uploads_per_iteration(settings)
+    return uploads_per_time(settings) if by_tick else settings.uploads_per_iteration
 
 
 def uploads_per_time(settings: Settings) -> float:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from asyncfl_bench.config import PARTS, manual, options
+from asyncfl_bench.config import manual, options
 from asyncfl_bench.config.choices import groups
-from asyncfl_bench.config.settings import LISTED
+from asyncfl_bench.config.settings import LISTED, PARTS
 from asyncfl_bench.config.variants import variant
 
 ROOT = Path(__file__).parents[1]

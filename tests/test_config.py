@@ -11,9 +11,10 @@ from typing import Annotated
 import pytest
 from tiers import slow
 
-from asyncfl_bench.config import PARTS, check, compose, options
+from asyncfl_bench.config import check, compose, options
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.choices import choice_file, groups
+from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.ranges import CheckedSettings, absent, at_least
 from asyncfl_bench.tracking.records import identity_of
 
@@ -113,7 +114,7 @@ for name in ("torch", "torchvision", "sklearn", "pandas", "wandb", "matplotlib",
 import yaml
 from asyncfl_bench import config
 from asyncfl_bench.config.choices import choice_file
-for group, name in [(group, name) for group in config.PARTS for name in config.options(group)]:
+for group, name in [(group, name) for group in config.settings.PARTS for name in config.options(group)]:
     content = yaml.safe_load(choice_file(group, name).read_text())
     module, _, target = content.get(group, content)["_target_"].rpartition(".")
     getattr(importlib.import_module(module), target).Config

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncfl_bench.config import Settings, compose, options
-from asyncfl_bench.experiment import execute
+from asyncfl_bench.cli import command
+from asyncfl_bench.config import Settings, options
 
 PACKAGE = Path(__file__).parents[1] / "src" / "asyncfl_bench"
 ROOT = PACKAGE.parents[1]
@@ -172,23 +172,35 @@ def test_scripts_import_names_that_exist():
                     importlib.import_module(f"{node.module}.{name}")
 
 
-def test_at_most_20_functions_on_the_road_of_a_run_are_handed_all_settings(monkeypatch, tmp_path):
-    """From composing to ``build_run``. Other functions are handed the parts that they need."""
-    handed, words = set(), ["dataset=synthetic", "model=softmax", "n_clients=5", "progress=false"]
+def test_the_road_of_a_run_is_short(monkeypatch, tmp_path):
+    """From the command to ``build_run``: few modules, and few functions that are handed the whole Settings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("asyncfl_bench.experiment.build.build_run", lambda settings: pytest.fail("reached"))
+    source, handed, entered, imports = f"{PACKAGE.parent}/", set(), set(), 0
 
     def record(frame, event, _):
+        nonlocal imports
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(str(PACKAGE)):
-            arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-            if any(isinstance(frame.f_locals.get(name), Settings) for name in arguments if name != "self"):
-                handed.add((Path(code.co_filename).name, code.co_name))
+        if code.co_name == "<module>":  # classes and their decorators are built in it
+            imports += {"call": 1, "return": -1}.get(event, 0)
+        if event != "call" or imports or not code.co_filename.startswith(source):
+            return
+        module = code.co_filename.removeprefix(source).removesuffix(".py").removeprefix(f"{PACKAGE.name}/")
+        entered.add(module)
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if any(isinstance(frame.f_locals.get(name), Settings) for name in arguments if name != "self"):
+            handed.add(f"{module}.{code.co_name}")
 
-    monkeypatch.setattr("asyncfl_bench.experiment.build.build_run", lambda settings: pytest.fail("reached"))
     sys.setprofile(record)
     try:
         with pytest.raises(pytest.fail.Exception, match="reached"):
-            execute(compose([*words, f"output_dir={tmp_path}"]))
+            command._main(["dataset=synthetic", "model=softmax", "n_clients=5", "progress=false"])
     finally:
         sys.setprofile(None)
-    assert {("resolve.py", "resolve"), ("preflight.py", "check")} < handed
-    assert len(handed) <= 20, sorted(handed)
+    # the other modules are shared code and the chosen parts
+    road = {name for name in entered if name.partition("/")[0] in ("cli", "config", "experiment", "multirun")}
+    assert {"config/resolve.resolve", "experiment/preflight.check"} < handed
+    assert {"config/check", "experiment/execute", "hydra_plugins/asyncfl_groups", "types"} < entered
+    assert len(handed) <= 15, sorted(handed)
+    assert len(road) <= 19, sorted(road)
+    assert len(entered) <= 48, sorted(entered)

@@ -11,7 +11,8 @@ import yaml
 
 from asyncfl_bench import load_runs, run
 from asyncfl_bench.analysis.matching import group_runs
-from asyncfl_bench.config import compose, identity_of_tree
+from asyncfl_bench.config import compose
+from asyncfl_bench.config.settings import identity_of_tree
 from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.experiment import finished_result, machine
 from asyncfl_bench.multirun.jobs import plan

@@ -9,8 +9,9 @@ from typing import Annotated
 import pytest
 import yaml
 
-from asyncfl_bench.config import PARTS, options
+from asyncfl_bench.config import options
 from asyncfl_bench.config.places import config_directory
+from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.ranges import CheckedSettings, at_least, describe_range, greater_than, one_of, within
 

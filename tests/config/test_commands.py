@@ -9,8 +9,9 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from tiers import slow
 
 from asyncfl_bench.cli import command
-from asyncfl_bench.config import PARTS, choices, compose, overrides
+from asyncfl_bench.config import choices, compose, overrides
 from asyncfl_bench.config.other_names import NOT_HERE, OTHER_CHOICES, without_marks
+from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import format_value
 
 RUNS = [

@@ -6,12 +6,12 @@ import re
 import pytest
 from omegaconf import OmegaConf
 
-from asyncfl_bench.config import PARTS, compose, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.classes import class_sections, part_class
 from asyncfl_bench.config.manual import _comments, describe_settings
 from asyncfl_bench.config.places import class_names, config_directory
-from asyncfl_bench.config.settings import SEARCH_SPACE, TRACKING, RootConfig, root_sections
+from asyncfl_bench.config.settings import PARTS, SEARCH_SPACE, TRACKING, RootConfig, root_sections
 from asyncfl_bench.ranges import default_values, setting_texts
 
 CHOICES = [(group, name) for group in (*PARTS, TRACKING) for name in options(group)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from asyncfl_bench.config import PARTS, compose
+from asyncfl_bench.config import compose
+from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[2] / "src" / "asyncfl_bench"

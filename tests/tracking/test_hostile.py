@@ -22,11 +22,11 @@ from reports.runs_by_hand import write_run
 from asyncfl_bench import run
 from asyncfl_bench.analysis.claims import FORMAT, read_verdicts, to_json
 from asyncfl_bench.analysis.decisions import Decision, read_decision
-from asyncfl_bench.config import compose, identity_in, options
+from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.classes import part_class
 from asyncfl_bench.config.places import class_names, using_folders
-from asyncfl_bench.config.saved import _WRITTEN, check_saved, saved_config
+from asyncfl_bench.config.saved import _WRITTEN, check_saved, identity_in, saved_config
 from asyncfl_bench.config.settings import LISTED, PARTS
 from asyncfl_bench.errors import BenchError, ConfigError, InputError
 from asyncfl_bench.experiment.checkpoint import read_checkpoint, write_checkpoint

@@ -8,10 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from ..config import NOT_IDENTITY, ORIGINS, PARTS, compose
+from ..config import compose
 from ..config.composition import STEPS
 from ..config.overrides import type_text
 from ..config.places import command_text
+from ..config.settings import NOT_IDENTITY, ORIGINS, PARTS
 from ..errors import BenchError, format_value, list_some
 from ..tracking.runs import FIXED
 from .selection import planned_frame

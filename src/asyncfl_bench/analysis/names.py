@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from ..algorithms import SHOWN_ORDER
-from ..config import NOT_IDENTITY, ORIGINS, PARTS
 from ..config.places import class_names, config_directory
+from ..config.settings import NOT_IDENTITY, ORIGINS, PARTS
 from ..tracking.runs import FIXED, setting_text
 
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from ..config import Settings, results_version_of
 from ..config.composition import Compositions, check_composed
+from ..config.settings import Settings, results_version_of
 from ..errors import BenchError
 from ..models.pretrained import MINILM
 from ..multirun.axes import drawn_grids, jobs_of

@@ -14,6 +14,7 @@ from .. import __version__
 from ..config.composition import compose, refuse_listed_axis
 from ..config.interpolations import expand_overrides
 from ..config.overrides import parse_override, quote_override
+from ..config.places import take_folders
 from ..config.settings import RootConfig
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
@@ -22,7 +23,7 @@ from ..multirun import launchers, pending
 from ..multirun.axes import SHORT, asks_for_multirun, chosen_config
 from ..multirun.decide_words import asks_for_looks, split_request
 from ..multirun.run import closing_line, plan_multirun
-from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, take_folders, unknown_option
+from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, unknown_option
 from .json_objects import JsonObject, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
 from .repetition import repeat_run, replay_run
@@ -117,10 +118,12 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
             "--repeat": repeat_run,
             "--live-app": _write_live_app,
         }
-        if arguments and (flag := arguments[0].partition("=")[0]) in others:
-            return others[flag](arguments)
-        if arguments and arguments[0].partition("=")[0] == "--list":
-            return list_runs(arguments, json_object)
+        flag, _, name = arguments[0].partition("=") if arguments else ("", "", "")
+        names = [name] * bool(name) + arguments[1:]
+        if flag in others:
+            return others[flag](flag, names)
+        if flag == "--list":
+            return list_runs(flag, names, json_object)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"], json_object)
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -207,10 +210,9 @@ def _run_single(overrides: list[str], json_object: JsonObject) -> int:
     return result.exit_code
 
 
-def _write_live_app(arguments: list[str]) -> int:
+def _write_live_app(flag: str, names: list[str]) -> int:
     """Write the app of a live run for Flower, and print how to start it."""
-    flag, _, name = arguments[0].partition("=")
-    name, *words = [name] * bool(name) + arguments[1:] or [""]
+    name, *words = names or [""]
     if not name or "=" in name or name.startswith("-"):
         raise ConfigError(flag, name, f"must name a folder: afl-run {flag} FOLDER algorithm=ca2fl n_clients=4")
     multirun, overrides = _split_arguments(words)
@@ -228,12 +230,10 @@ def _write_live_app(arguments: list[str]) -> int:
     return 0
 
 
-def _import_fleet(arguments: list[str]) -> int:
+def _import_fleet(flag: str, names: list[str]) -> int:
     """Write a fleet file of FedScale or FLASH as a file of ours, and print what was written."""
     from ..simulation.foreign_fleets import import_fleet  # brings NumPy
 
-    flag, given, name = arguments[0].partition("=")
-    names = [name] * bool(given) + arguments[1:]
     if len(names) != 1 or not names[0]:
         raise ConfigError(flag, " ".join(names), f"must name one file: afl-run {flag} FILE")
     try:

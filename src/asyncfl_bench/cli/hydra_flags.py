@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from ..config import places
 from ..config.choices import substituted_choices
 from ..config.composition import Compositions
 from ..config.overrides import parse_override
+from ..config.places import take_folders
 from ..config.suggestions import suggest_option
 from ..errors import ConfigError, InputError, must_be_one_of
 from ..files import show
@@ -76,24 +76,6 @@ def _with_flag_values(arguments: list[str]) -> list[str]:
         else:
             raise ConfigError(flag, value, must_be_one_of(value, known))
     return checked
-
-
-def take_folders(arguments: list[str]) -> list[str]:
-    """Use the named folders of parts (``--config-dir DIR``, ``hydra.searchpath=[…]``); return the other arguments."""
-    folders, rest, left = [], [], list(arguments)
-    while left:
-        one = left.pop(0)
-        flag, given, folder = one.partition("=")
-        if flag in (places.BY_HAND, "-cd"):
-            if not given and (not left or left[0].startswith("-")):
-                raise ConfigError(places.BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
-            folders.append(folder if given else left.pop(0))
-        elif flag == "hydra.searchpath":
-            folders += places.search_path_folders(parse_override(one).value)
-        else:
-            rest.append(one)
-    places.use_folders(folders)
-    return rest
 
 
 def unknown_option(word: str, rest: list[str]) -> InputError:

@@ -16,14 +16,12 @@ from ..tracking.rundir import LOCK_NAME
 from .json_objects import JsonObject
 
 
-def list_runs(arguments: Sequence[str], json_object: JsonObject) -> int:
+def list_runs(flag: str, names: Sequence[str], json_object: JsonObject) -> int:
     """Print a line for each run at or below the named places, ``runs`` if there are none. Returns the exit code.
 
     Raises InputError for a place that does not exist.
     """
-    flag, given, first = arguments[0].partition("=")
-    names = [first] * bool(given) + list(arguments[1:]) or ["runs"]
-    places = [expand_home(name, flag) for name in names]
+    places = [expand_home(name, flag) for name in names or ["runs"]]
     for place in places:
         if not place.exists():
             raise InputError(f"{flag}={place}: no such folder or archive; name one with runs: afl-run {flag} WHERE")

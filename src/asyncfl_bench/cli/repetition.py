@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from ..experiment import RunResult
 
 
-def replay_run(arguments: list[str]) -> int:
+def replay_run(flag: str, names: list[str]) -> int:
     """Run the replay of a live run; print and note whether it gives the same bits. Returns 1 if it does not."""
-    flag, _, name = arguments[0].partition("=")
-    names = [name] * bool(name) + arguments[1:]
     if len(names) != 1 or names[0].startswith("-"):
         raise ConfigError(flag, " ".join(names), f"must name one run directory: afl-run {flag} DIR")
     from ..experiment.replay import compare_result, note_comparison, replay_settings
@@ -33,10 +31,8 @@ def replay_run(arguments: list[str]) -> int:
     return 1 if comparison.difference else 0
 
 
-def repeat_run(arguments: list[str]) -> int:
+def repeat_run(flag: str, names: list[str]) -> int:
     """Run an archived run again and print whether it gives the same numbers. Returns 1 if it does not."""
-    flag, _, name = arguments[0].partition("=")
-    names = [name] * bool(name) + arguments[1:]
     overrides = [word for word in names if "=" in word]
     names = [word for word in names if word not in overrides]
     if len(names) != 2 or any(word.startswith("-") for word in (*names, *overrides)):

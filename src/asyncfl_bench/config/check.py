@@ -87,7 +87,13 @@ def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Setting
     settings.code = digest_modules(part.target for part in (*settings.parts.values(), *settings.observers.values()))
     deciding = (part.target for name, part in settings.parts.items() if name not in NOT_IDENTITY)
     settings.code_digest = digest_code(digest_modules(deciding))
-    settings.tree = _resolved_tree(settings, {name: getattr(settings, name) for name in sections})
+    listed = {TRACKING: settings.trackers, OBSERVERS: settings.observers}
+    settings.tree = _resolved_tree(settings.configs, settings.parts, listed) | {"choices": dict(settings.choices)}
+    absent = [name for name, part in settings.parts.items() if getattr(part.target, "absent", False)]
+    for name, config in settings.configs.items():
+        absent += absent_settings(config, f"{name}." if name else "")
+    if absent:
+        settings.tree[ABSENT] = absent
     return settings
 
 
@@ -206,11 +212,8 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
     values = {key: value for key, value in values.items() if key not in nested}
     for key, value in values.items():
         if key not in known:
-            raise ConfigError(
-                f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}{_known_keys(known)}"
-            )
-        if value == "???":
-            raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
+            listed = f"known: {list_some(known)}" if known else "it has none"
+            raise ConfigError(f"{dotted}{key}", value, f"is not a setting{did_you_mean(key, known)}; {listed}")
         _check_finite(f"{dotted}{key}", value)
         if hints[key] is bool and isinstance(value, int | float) and value not in (0, 1):
             raise ConfigError(f"{dotted}{key}", value, f"must be {describe_type('bool')}")
@@ -232,11 +235,6 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
         return schema(**converted | sections)
     except ConfigError as error:
         raise (error.with_prefix(prefix) if prefix else error) from None
-
-
-def _known_keys(known: dict) -> str:
-    """Return the end of a message that lists the known keys."""
-    return f"; known: {list_some(known)}" if known else "; it has none"
 
 
 def describe_type(annotation: str) -> str:
@@ -272,23 +270,11 @@ def _part_tree(part: Component) -> dict:
     return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
 
 
-def _resolved_tree(settings: Settings, sections: dict[str, Any]) -> dict:
-    """Return the resolved config. sections: schemas of no group, by name"""
-    tree = dataclasses.asdict(settings.root)
-    tree |= {name: _part_tree(part) for name, part in settings.parts.items()}
-    for group, listed in ((TRACKING, settings.trackers), (OBSERVERS, settings.observers)):
-        tree[group] = {name: _part_tree(part) for name, part in listed.items()}
-    tree |= {name: dataclasses.asdict(config) for name, config in sections.items()}
-    tree["choices"] = dict(settings.choices)
-    if absent := _absent_settings({"": settings.root, **sections}, settings.parts):
-        tree[ABSENT] = absent
-    return tree
-
-
-def _absent_settings(configs: dict[str, Any], parts: dict[str, Component]) -> list[str]:
-    """Return the settings, and the groups whose class is ``absent``, that are left out of the identity."""
-    groups = [name for name, part in parts.items() if getattr(part.target, "absent", False)]
-    configs = configs | {name: part.config for name, part in parts.items()}
-    return groups + [
-        key for name, config in configs.items() for key in absent_settings(config, f"{name}." if name else "")
-    ]
+def _resolved_tree(
+    configs: dict[str, Any], parts: dict[str, Component], listed: dict[str, dict[str, Component]]
+) -> dict[str, Any]:
+    """Return the resolved config. configs: as ``Settings.configs``; listed: parts by name, of groups with several"""
+    tree = dataclasses.asdict(configs[""])
+    tree |= {name: _part_tree(part) for name, part in parts.items()}
+    tree |= {group: {name: _part_tree(part) for name, part in chosen.items()} for group, chosen in listed.items()}
+    return tree | {name: dataclasses.asdict(config) for name, config in configs.items() if name not in ("", *parts)}

@@ -91,12 +91,12 @@ def _describe_group(group: str, description: str) -> str:
 def _describe_choice(group: str, choice: str) -> str:
     """Return the settings of one choice, with their allowed values and comments. Raises ConfigError."""
     path = choice_file(group, choice)
-    lines = [f"{group}={choice}: {_description(path)}", f"in {path}", ""]
+    lines = [f"{group}={choice}: {describe_choice(group, choice)}", f"in {path}", ""]
     settings = describe_settings(group, choice) if group in (*PARTS, *LISTED) else []
     if group not in PARTS and not settings:
         held = _describe_sections(group, choice)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
-        return "\n".join([*lines, says, "", textwrap.indent("\n".join(_body(path)), "  ")])
+        return "\n".join([*lines, says, "", textwrap.indent("\n".join(_lines(path)[1:]), "  ")])
     if not settings:
         lines.append("It has no settings.")
     lines += [line for row in settings for line in _lines_of_setting(row)]
@@ -144,8 +144,9 @@ def describe_root_settings() -> list[tuple[str, str, str, str]]:
 
 
 def describe_choice(group: str, choice: str) -> str:
-    """Return the first line of the yaml of a choice."""
-    return _description(choice_file(group, choice))
+    """Return the comment that the yaml of a choice begins with; an empty text without one."""
+    first = next(iter(_lines(choice_file(group, choice))), "")
+    return first.removeprefix("#").strip() if first.startswith("#") else ""
 
 
 def _describe_sections(owner: str, name: str) -> str:
@@ -169,14 +170,9 @@ def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator
         yield key, values.get(name, defaults.get(name)), limits, texts.get(name, "")
 
 
-def _description(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="replace").removeprefix("# @package _global_\n").splitlines()
-    return lines[0].removeprefix("#").strip() if lines and lines[0].startswith("#") else ""
-
-
-def _body(path: Path) -> list[str]:
-    """The lines below the description."""
-    return path.read_text(encoding="utf-8", errors="replace").removeprefix("# @package _global_\n").splitlines()[1:]
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a yaml, of which the first may be its description."""
+    return path.read_text(encoding="utf-8", errors="replace").removeprefix("# @package _global_\n").splitlines()
 
 
 def _comments(path: Path) -> dict[str, str]:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import PACKAGE, ConfigError, did_you_mean
 from ..files import expand_home, say
+from .overrides import parse_override
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 BY_HAND = "--config-dir"
@@ -101,6 +102,27 @@ def use_folders(folders: Iterable[str | Path]) -> None:
     _by_hand[:] = [_place_in(folder) for folder in folders]
 
 
+def take_folders(arguments: list[str]) -> list[str]:
+    """Use the named folders of parts (``--config-dir DIR``, ``hydra.searchpath=[…]``); return the other arguments.
+
+    Raises ConfigError, as ``use_folders``.
+    """
+    folders, rest, left = [], [], list(arguments)
+    while left:
+        one = left.pop(0)
+        flag, given, folder = one.partition("=")
+        if flag in (BY_HAND, "-cd"):
+            if not given and (not left or left[0].startswith("-")):
+                raise ConfigError(BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
+            folders.append(folder if given else left.pop(0))
+        elif flag == "hydra.searchpath":
+            folders += _search_path_folders(parse_override(one).value)
+        else:
+            rest.append(one)
+    use_folders(folders)
+    return rest
+
+
 def module_folders() -> list[Path]:
     """Return the folders whose modules a yaml may name: the current directory, each folder that ``--config-dir`` named,
     and the folder that holds it."""
@@ -154,7 +176,7 @@ def _place_in(given: str | Path) -> Place:
     return Place(str(given), folder, folder / "sweep", folder / "paper")
 
 
-def search_path_folders(value: object) -> list[str]:
+def _search_path_folders(value: object) -> list[str]:
     """Return the folders of ``hydra.searchpath=[file:///PATH,pkg://PACKAGE.FOLDER]``. Raises ConfigError."""
     found = []
     for text in value if isinstance(value, list) else [value]:

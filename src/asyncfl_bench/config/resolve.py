@@ -59,8 +59,7 @@ def resolve(settings: Settings) -> None:
     allowed = f"false with heterogeneity={choices.get('heterogeneity')}: clients differ in more than labels"
     follows = parts["heterogeneity"].target.labels_only  # the accuracy of each client, from the labels
     check(follows or not settings.evaluation.clients, "evaluation.clients", True, allowed)
-    configs = {name: part.config for name, part in parts.items()} | {"evaluation": settings.evaluation}
-    settings.idle |= _idle_settings(configs, _facts(settings, needs_outputs))
+    settings.idle |= _idle_settings(settings.configs, _facts(settings, needs_outputs))
 
 
 def use_step(settings: Settings, step: float) -> None:
@@ -170,9 +169,8 @@ def _facts(settings: Settings, needs_outputs: bool) -> Facts:
     needs = settings.needs
     assert root.concurrency is not None
     workload, on_ticks = client.workload, needs.steps_on == "tick"
-    per_iteration = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
     iterations = settings.budget.iterations(
-        uploads=None if on_ticks else per_iteration,  # a tick takes as many as happen to arrive
+        uploads=None if on_ticks else settings.uploads_per_iteration,  # a tick takes as many as happen to arrive
         steps=None if workload.epochs or needs.chooses_k else workload.k,
         ticks=on_ticks,
     )

@@ -233,11 +233,24 @@ class Settings:
     observers: dict[str, Component] = field(default_factory=dict)
 
     @property
+    def configs(self) -> dict[str, Any]:
+        """The dataclass of each section; that of the settings outside of sections has an empty name."""
+        sections = {name: getattr(self, name) for name in root_sections()}
+        return {"": self.root, **sections, **{name: part.config for name, part in self.parts.items()}}
+
+    @property
     def needs(self) -> Needs:
         """Needs of the server rule under its settings."""
         rule = self.parts["algorithm"]
         needs: Needs = rule.config.adapt(rule.target.needs)
         return needs
+
+    @property
+    def uploads_per_iteration(self) -> int:
+        """Uploads of a server iteration, of clients of equal speed and without losses."""
+        needs, root = self.needs, self.root
+        assert root.concurrency is not None
+        return root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
 
     @property
     def identity(self) -> str:

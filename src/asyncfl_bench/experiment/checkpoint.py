@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config import OBSERVERS, Settings
+from ..config.settings import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
 from ..files import atomic_write, read_tensors, remove_leftovers, say
@@ -38,17 +38,10 @@ class Checkpoints:
     computed_by  the executors that had a part in the run, in their order
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        components: Components,
-        evaluations: Evaluations,
-        directory: RunDirectory,
-        stopwatch: Stopwatch,
-    ):
-        self._settings, self._components, self._evaluations = settings, components, evaluations
+    def __init__(self, components: Components, evaluations: Evaluations, directory: RunDirectory, stopwatch: Stopwatch):
+        self._settings, self._components, self._evaluations = components.settings, components, evaluations
         self._directory, self._stopwatch = directory, stopwatch
-        self._diagnostics = settings.tree["diagnostics"]
+        self._diagnostics = self._settings.tree["diagnostics"]
         self._saved_at = time.monotonic()
         self._saved_iteration = 0
         self._problem: str | None = None  # why the last attempt to save failed

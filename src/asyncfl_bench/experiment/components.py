@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ..algorithms.base import ServerRule, equip
 from ..algorithms.common.split import SplitConfig
 from ..clients.samples import Batches
-from ..config import Settings
-from ..config.settings import DEFAULT_STEPS, RootConfig
+from ..config.settings import DEFAULT_STEPS, RootConfig, Settings
 from ..data.base import PrivateConfig
 from ..data.local import Local
 from ..errors import BenchError, ConfigError, first_line, list_some, naming_group

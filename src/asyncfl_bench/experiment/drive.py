@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..algorithms.distillation import Distilled
-from ..config import OBSERVERS, Settings
+from ..config.settings import OBSERVERS
 from ..data.base import PrivateConfig
 from ..errors import BenchError, Stopped
 from ..files import say, to_yaml
@@ -30,13 +30,14 @@ class Run:
     ended_by     the budget key that ended it, "no_clients" or "stalled"; None before
     """
 
-    def __init__(self, settings: Settings, components: Components, directory: RunDirectory, tracker: Trackers):
-        self.settings, self.components, self.directory, self.tracker = settings, components, directory, tracker
+    def __init__(self, components: Components, directory: RunDirectory, tracker: Trackers):
+        self.settings, self.components = components.settings, components
+        self.directory, self.tracker = directory, tracker
         self.ended_by: str | None = None
         self.started = False
         self.stopwatch = Stopwatch()
-        self.evaluations = Evaluations(settings, components, directory, tracker, self.stopwatch)
-        self.checkpoints = Checkpoints(settings, components, self.evaluations, directory, self.stopwatch)
+        self.evaluations = Evaluations(components, directory, tracker, self.stopwatch)
+        self.checkpoints = Checkpoints(components, self.evaluations, directory, self.stopwatch)
 
     def open(self, group: str | None, alone: bool) -> None:
         """Resume from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""

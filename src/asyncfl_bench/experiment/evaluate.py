@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..config import Settings
 from ..diagnostics import clients
 from ..diagnostics.arrivals import Arrivals
 from ..diagnostics.event_tables import CancelledWork, EventTable, Exchanges
@@ -71,14 +70,8 @@ class Evaluations(Observer, Stateful):
 
     state_names = ("lines", "last", "best", "_logged_at", "_next_time", "seconds")
 
-    def __init__(
-        self,
-        settings: Settings,
-        components: Components,
-        directory: RunDirectory,
-        tracker: Trackers,
-        stopwatch: Stopwatch,
-    ):
+    def __init__(self, components: Components, directory: RunDirectory, tracker: Trackers, stopwatch: Stopwatch):
+        settings = components.settings
         self.config, self.budget = settings.evaluation, settings.budget
         self._components, self._simulation = components, components.simulation
         self._metrics, self._tracker, self._stopwatch = directory.metrics, tracker, stopwatch

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..config import Settings, fill_in_precision, identity_in
+from ..config.saved import identity_in
+from ..config.settings import Settings, fill_in_precision
 from ..errors import (
     BenchError,
     ConfigError,
@@ -22,6 +23,16 @@ from ..errors import (
 )
 from ..files import is_locked, open_own, read_json, read_yaml, write_text
 from ..tracking.progress_bar import announcing_wait
+from ..tracking.rundir import (
+    CHECKPOINT_NAME,
+    CONFIG_NAME,
+    ERROR_NAME,
+    LOCK_NAME,
+    METRICS_NAME,
+    SUMMARY_NAME,
+    RunDirectory,
+)
+from ..tracking.trackers import Trackers
 from . import machine
 from .preflight import Preflight
 from .result import RunResult, finished_result, refuse_other_data
@@ -30,7 +41,6 @@ from .stopping import recording_signals
 if TYPE_CHECKING:
     from ..clients.run_group import RunGroup
     from ..simulation.observer import Observer
-    from .components import Components
     from .drive import Run
 
 _building = threading.RLock()  # initial models are drawn from the one generator of torch
@@ -55,68 +65,42 @@ def execute(
     Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
-    try:
-        return _execute(settings, group, observers, ends_process, alone, run_group)
-    except OSError as problem:
-        raise BenchError(_describe_problem(problem, settings.directory)) from problem
-    except (ImportError, MemoryError, RuntimeError) as problem:
-        if not lacks_memory(problem):
-            raise
-        raise BenchError(_describe_problem(problem, settings.directory)) from problem
-
-
-def _execute(
-    settings: Settings,
-    group: str | None,
-    observers: Sequence[Observer],
-    ends_process: bool,
-    alone: bool,
-    run_group: RunGroup | None,
-) -> RunResult:
-    if settings.root.device.startswith("cuda"):
-        machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
-    if (result := finished_result(settings)) is not None:
-        refuse_other_data([(settings, result)])
-        return result
-    components = _prepare(settings, alone)
-    from ..tracking.rundir import RunDirectory
-    from ..tracking.trackers import Trackers
-    from .drive import Run
-
-    components.simulation.observers += observers
-    directory, stop = RunDirectory(settings.directory), components.stop
-    with (
-        closing(components.executor),
-        directory.removing_if_empty(),
-        _holding_lock(directory.path),
-        recording_signals(stop, ends_process),
-        nullcontext() if run_group is None else run_group.joining(components.executor),
-    ):
-        if (result := finished_result(settings)) is not None:  # another process ended it since
+    path = settings.directory
+    with _describing_problems(path):
+        if settings.root.device.startswith("cuda"):
+            machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
+        if (result := finished_result(settings)) is not None:
+            refuse_other_data([(settings, result)])
             return result
-        directory.remove_leftovers()
-        run = Run(settings, components, directory, Trackers.from_settings(settings.trackers))
-        status, error = _drive(run, group, alone)
-        components.executor.close()
-        summary = run.summary(status, error) | ({} if run_group is None else {"shared": run_group.most})
-        _write_summary(run, summary)
-    return RunResult(directory.path, summary, stop.received[0] if stop else None)
+        _refuse_another_run(settings)
+        if is_locked(path / LOCK_NAME):  # said before data are loaded
+            raise RunInUse(_describe_use(path))
+        Preflight().check(settings)
+        with locating_user_errors():
+            from .build import build_run
+            from .drive import Run
 
-
-def _prepare(settings: Settings, alone: bool) -> Components:
-    """Build the parts of a run. Nothing is on disk yet. Raises ConfigError, BenchError or RunInUse."""
-    from ..tracking.rundir import LOCK_NAME
-
-    _refuse_another_run(settings)
-    if is_locked(settings.directory / LOCK_NAME):  # said before data are loaded
-        raise RunInUse(_describe_use(settings.directory))
-    Preflight().check(settings)
-    with locating_user_errors():
-        from .build import build_run
-
-        text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
-        with announcing_wait(text, settings.root.progress and alone), _building:
-            return build_run(settings)
+            text = f"preparing {settings.root.n_clients} clients and model={settings.choices['model']}"
+            with announcing_wait(text, settings.root.progress and alone), _building:
+                components = build_run(settings)
+        components.simulation.observers += observers
+        directory, stop = RunDirectory(path), components.stop
+        with (
+            closing(components.executor),
+            directory.removing_if_empty(),
+            _holding_lock(path),
+            recording_signals(stop, ends_process),
+            nullcontext() if run_group is None else run_group.joining(components.executor),
+        ):
+            if (result := finished_result(settings)) is not None:  # another process ended it since
+                return result
+            directory.remove_leftovers()
+            run = Run(components, directory, Trackers.from_settings(settings.trackers))
+            status, error = _drive(run, group, alone)
+            components.executor.close()
+            summary = run.summary(status, error) | ({} if run_group is None else {"shared": run_group.most})
+            _write_summary(run, summary)
+        return RunResult(path, summary, stop.received[0] if stop else None)
 
 
 def _drive(run: Run, group: str | None, alone: bool) -> tuple[str, str | None]:
@@ -124,7 +108,6 @@ def _drive(run: Run, group: str | None, alone: bool) -> tuple[str, str | None]:
 
     Raises BenchError for a failure before the run has started.
     """
-    from ..tracking.rundir import ERROR_NAME
     from .evaluate import Diverged
 
     directory = run.directory
@@ -162,6 +145,17 @@ def _write_summary(run: Run, summary: dict[str, Any]) -> None:
         run.tracker.finish(summary, 0 if summary["exit_status"] == "ok" else 1)
 
 
+@contextmanager
+def _describing_problems(path: Path) -> Iterator[None]:
+    """Turn an OSError and a lack of memory in the block into a BenchError. path: the run directory"""
+    try:
+        yield
+    except (OSError, ImportError, MemoryError, RuntimeError) as problem:
+        if not (isinstance(problem, OSError) or lacks_memory(problem)):
+            raise
+        raise BenchError(_describe_problem(problem, path)) from problem
+
+
 def _describe_problem(problem: Exception, path: Path) -> str:
     """Return a message for the problem, in one line for known kinds."""
     if isinstance(problem, BenchError):
@@ -177,8 +171,6 @@ def _describe_problem(problem: Exception, path: Path) -> str:
 def _holding_lock(directory: Path):
     """Hold the lock of the run directory. Raises RunInUse if another process works on the run."""
     from filelock import FileLock, Timeout
-
-    from ..tracking.rundir import LOCK_NAME
 
     open_own(directory / LOCK_NAME, "ab").close()
     lock = FileLock(directory / LOCK_NAME)
@@ -212,7 +204,6 @@ def _refuse_run_without_precision(directory: Path) -> None:
 
     Its convolutions were in TF32, so fp32 must neither resume nor replace it. The summary, if any, names the device.
     """
-    from ..tracking.rundir import CHECKPOINT_NAME, CONFIG_NAME, SUMMARY_NAME
     from .checkpoint import has_checkpoint
 
     summary: dict = {}
@@ -239,8 +230,6 @@ def _refuse_run_without_precision(directory: Path) -> None:
 
 def _refuse_another_run(settings: Settings) -> None:
     """What another run, or somebody, has left in a directory is not lost by mistake."""
-    from ..tracking.rundir import CONFIG_NAME, METRICS_NAME, SUMMARY_NAME
-
     directory, root = settings.directory, settings.root
     if not root.rerun:
         _refuse_run_without_precision(settings.earlier.directory if settings.earlier else directory)

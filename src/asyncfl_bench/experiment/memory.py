@@ -252,20 +252,12 @@ def largest_batch(batch_size: int | str, samples: int) -> int:
     return samples if isinstance(batch_size, str) else min(batch_size, samples)
 
 
-def uploads_per_iteration(settings: Settings) -> int:
-    """Return the uploads of a server iteration, of clients of equal speed and without losses."""
-    root, needs = settings.root, settings.needs
-    count = root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
-    assert count is not None
-    return count
-
-
 def kept_bytes(settings: Settings, d: int, outputs: int = 0) -> int:
     """Return the bytes of uploads that a live run keeps on disk; 0 if it keeps none or its budget does not say."""
     amounts = settings.budget.amounts
     if not settings.parts["live"].config.keep_uploads:
         return 0
-    limits = {"uploads": 1, "server_iterations": uploads_per_iteration(settings)}
+    limits = {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
     uploads = min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0)
     return int(uploads) * FLOAT * (3 + d + outputs)
 

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ..config import fill_in_precision
 from ..config.check import check_settings
 from ..config.composition import repeated_settings
 from ..config.overrides import flat_items
 from ..config.places import PACKAGE
 from ..config.saved import check_saved, saved_config
-from ..config.settings import Settings
+from ..config.settings import Settings, fill_in_precision
 from ..errors import ConfigError, did_you_mean
 from ..files import expand_home, read_json, read_parquet, read_tensors
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay

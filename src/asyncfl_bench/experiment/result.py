@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..config import OBSERVERS, Settings
+from ..config.settings import OBSERVERS, Settings
+from ..data.base import DataError, MissingData, digest_arrays
+from ..data.unlabelled import load_and_draw, match_samples
 from ..diagnostics.base import has_diagnostics
 from ..diagnostics.event_tables import EXCHANGES_NAME
-from ..errors import EXIT_INTERRUPTED
-from ..files import say_once
+from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError, locating_user_errors
+from ..files import file_digest, recall, say_once
+from ..models.base import Model
+from ..randomness import Streams
 from ..tracking.archive import measured_run, read_run_points
 from ..tracking.records import MEASURED, read_directory
 from ..tracking.rundir import CLIENTS_NAME, MODEL_NAME, TRACE_NAME
 
 if TYPE_CHECKING:
     import pandas as pd
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import replace
-from typing import Any
-
-from ..data.base import DataError, MissingData, digest_arrays
-from ..data.unlabelled import load_and_draw, match_samples
-from ..errors import BenchError, ConfigError, InputError, locating_user_errors
-from ..files import file_digest, recall
-from ..models.base import Model
-from ..randomness import Streams
 
 REQUIRED = {"final", "best", "used", "name", "wall_seconds", "stopped_by"}  # in the summary of a complete run
 NUMBERS = {  # in its sections

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config import Settings
 from ..config.places import report_command
-from ..config.settings import DEFAULT_STEPS
+from ..config.settings import DEFAULT_STEPS, Settings
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
 from ..files import expand_home, is_locked, read_json, say

@@ -82,7 +82,7 @@ def measure_seconds(settings: Settings) -> float | None:
         if (uploads := _expected_uploads(settings)) is None:
             return None
         work = uploads * upload
-        expected = {"uploads": uploads, "server_iterations": uploads / memory.uploads_per_iteration(settings)}
+        expected = {"uploads": uploads, "server_iterations": uploads / settings.uploads_per_iteration}
     return start + work + count_points(settings.tree, expected) * evaluation
 
 
@@ -117,7 +117,7 @@ def _upload_seconds(settings: Settings, parts: Components) -> float:
 def _expected_uploads(settings: Settings) -> float | None:
     """Return the uploads of a run by the limits of its budget; None if these do not tell."""
     limits = settings.budget.amounts
-    each = {"uploads": 1, "server_iterations": memory.uploads_per_iteration(settings)}
+    each = {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
     return min((limits[name] * count for name, count in each.items() if name in limits), default=None)
 
 
@@ -127,7 +127,7 @@ def _try_work(settings: Settings, parts: Components) -> tuple[float | None, dict
     The first round is excluded if it ends within the trial, because later rounds take another time. A share of a
     server iteration counts, so that one upload tells.
     """
-    simulation, per_iteration = parts.simulation, memory.uploads_per_iteration(settings)
+    simulation, per_iteration = parts.simulation, settings.uploads_per_iteration
     limits = settings.budget.amounts
     units = {*limits, "server_iterations", "uploads", "virtual_time"}
 

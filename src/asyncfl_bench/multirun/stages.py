@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.evaluations import late_values
-from ..config import Settings
 from ..config.overrides import parse_override
 from ..config.search_stages import BANK, STAGES_KEY, STEPS, Point, Stages, multiply_step, step_key
-from ..config.settings import NOT_IDENTITY, SEARCH_SPACE
+from ..config.settings import NOT_IDENTITY, SEARCH_SPACE, Settings
 from ..data.base import MissingData
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment import RunResult

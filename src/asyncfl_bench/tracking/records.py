@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..config import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree, results_version_of
 from ..config.classes import UNKNOWN, is_own_class
+from ..config.settings import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree, results_version_of
 from ..errors import BenchError, first_line
 from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
 from .metrics import iter_metrics

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ..config import ABSENT
 from ..config.overrides import flat_items
+from ..config.settings import ABSENT
 from ..errors import BenchError, InputError
 from ..files import clean_text
 from .archive import read_archive
