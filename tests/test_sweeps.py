@@ -104,7 +104,7 @@ OTHERS = [one for one in OTHERS if "refused" not in (variant("sweep_scale", "/".
 
 @pytest.mark.parametrize(("sweep", "scale", "words"), [*PAPERS_HAVE_OTHERS, *slow(*OTHERS)])
 def test_a_sweep_runs_the_choices_of_its_own_files_and_never_those_of_its_paper(sweep, scale, words):
-    composed = choices.hydra_config([f"sweep={sweep}", f"scale={scale}", *words]).hydra.runtime.choices
+    composed = choices.composition([f"sweep={sweep}", f"scale={scale}", *words]).config.hydra.runtime.choices
     for_scale, stand_in = chosen_in(variant("sweep_scale", f"{sweep}/{scale}") or {}), chosen_in(read("scale", scale))
     for group, choice in chosen_in(read("sweep", sweep)).items():
         expected = {for_scale.get(group, choice)}

@@ -10,7 +10,7 @@ import yaml
 from tiers import slow
 
 from asyncfl_bench.config import compose, places
-from asyncfl_bench.config.choices import choice_file, hydra_config, options
+from asyncfl_bench.config.choices import choice_file, composition, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.papers import paper_pages
@@ -184,7 +184,7 @@ OF_SWEEP = f"{GLOBAL}defaults:\n  - override /paper: own\n  - override /model: s
 def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(paper, for_scale, expected, parts):
     write(parts, {"paper/own.yaml": GLOBAL + paper, "sweep/own/two.yaml": OF_SWEEP + for_scale})
     places.use_folders([parts])
-    assert hydra_config(["sweep=own/two", "scale=smoke"]).hydra.runtime.choices.model == expected
+    assert composition(["sweep=own/two", "scale=smoke"]).config.hydra.runtime.choices.model == expected
 
 
 def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):

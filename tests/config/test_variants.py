@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from asyncfl_bench.config import places
-from asyncfl_bench.config.choices import hydra_config, options
+from asyncfl_bench.config.choices import composition, options
 from asyncfl_bench.config.manual import describe_choices
 from asyncfl_bench.config.variants import VARIANTS, papers_with, variant
 
@@ -44,7 +44,7 @@ def test_papers_and_sweeps_are_a_few_files():
 
 def test_sections_of_profile_algorithm_and_scale_are_composed_and_leave_no_trace(papers):
     papers(one=BASE)
-    composed = hydra_config(["paper=one", "profile=fair", "algorithm=asgd", "scale=smoke"])
+    composed = composition(["paper=one", "profile=fair", "algorithm=asgd", "scale=smoke"]).config
     assert (composed.seed, composed.n_clients, composed.concurrency, composed.algorithm.c) == (3, 10, 3, 3e-5)
     assert composed.hydra.runtime.choices.model == "softmax" and not {"profiles", "scales"} & {*composed}
     assert variant("paper_profile", "one/fair") == {"n_clients": 20}  # scale=smoke has 10

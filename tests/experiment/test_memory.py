@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from asyncfl_bench import run
+from asyncfl_bench.algorithms import base
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.choices import options
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import components, machine, memory
+from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.build import build_dry_run, build_run
 from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.models import costs
@@ -161,7 +162,7 @@ def test_a_dry_run_holds_what_the_run_will_hold(executor):
 def test_a_rule_holds_as_many_vectors_as_it_declares(name, monkeypatch):
     """Counted in all tensors that the rule makes, and of a large model, whose versions a dry run counts."""
     monkeypatch.setattr(memory, "DRY_RUN_FROM", 0)  # bytes
-    rules, equip, block = [], components.equip, costs._HeldBytes()
+    rules, equip, block = [], base.equip, costs._HeldBytes()
 
     def counted(method):
         def call(*args):
@@ -178,7 +179,7 @@ def test_a_rule_holds_as_many_vectors_as_it_declares(name, monkeypatch):
         rules.append(rule)
         return rule
 
-    monkeypatch.setattr(components, "equip", equip_and_count)
+    monkeypatch.setattr("asyncfl_bench.config.settings.equip", equip_and_count)
     settings = compose(["scale=smoke", f"algorithm={name}", "delay=exponential", "model.hidden=[16]"])
     built, rule, n = build_run(settings), rules[0], settings.root.n_clients
     assert built.simulation.counters.uploads == 0

@@ -132,12 +132,13 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
         if measured and not planned:
             raise InputError("--measure goes with --plan")
         multirun, overrides = _split_arguments([a for a in arguments if a not in ("--plan", "--measure")])
-        if asks_for_looks(overrides) and not (multirun or asks_for_multirun(overrides)):
+        multirun = multirun or asks_for_multirun(overrides)
+        if asks_for_looks(overrides) and not multirun:
             allowed = "goes with a multirun: afl-run -m algorithm=ace,mine decide=true, or a sweep"
             raise ConfigError("decide", "true", allowed)
         if planned:
             return _show_plan(overrides, measured, json_object)
-        if multirun or asks_for_multirun(overrides):
+        if multirun:
             return _run_multirun(overrides, json_object)
         return _run_single(overrides, json_object)
     except BenchError as error:

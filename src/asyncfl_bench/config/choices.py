@@ -151,17 +151,8 @@ class Composition:
         return paper | own | sweep
 
 
-def hydra_config(overrides: list[str]) -> Any:
-    """The config that Hydra composes of ``overrides`` and of what ``instead`` adds to them, its own settings included.
-    Shared: copy it before changing it.
-
-    Raises ConfigError.
-    """
-    return composition(overrides).config
-
-
 def composition(overrides: Sequence[str]) -> Composition:
-    """The same, with what is derived from it. Raises ConfigError."""
+    """Return what Hydra composes of ``overrides`` and of what ``instead`` adds to them. Raises ConfigError."""
     files = _yaml_files()
     return _compose([*_substitute(overrides, files), *overrides], files)
 

@@ -12,13 +12,17 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..algorithms.base import equip
 from ..errors import PACKAGE, check, is_built_in
 from ..files import cache_folder, expand_home
 from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
-from ..types import Facts
+from ..types import Facts, ServerPart, ServerTask
 
 if TYPE_CHECKING:
+    from ..algorithms.base import ServerRule
     from ..algorithms.needs import Needs
+    from ..randomness import Streams
+    from ..storage import Storage
 
 DATA_VARIABLE = "ASYNCFL_BENCH_DATA"
 # Raised whenever the same settings begin to give other numbers: a run finished under another version is run again.
@@ -244,6 +248,13 @@ class Settings:
         rule = self.parts["algorithm"]
         needs: Needs = rule.config.adapt(rule.target.needs)
         return needs
+
+    def build_rule(
+        self, storage: Storage, streams: Streams, server: ServerTask | None = None, part: ServerPart | None = None
+    ) -> ServerRule:
+        """Build the rule with its distillation. The arguments are those of ``equip``."""
+        rule = equip(self.parts["algorithm"].build(), storage, streams, server, part)
+        return self.parts["distillation"].build().wrap_rule(rule, streams)
 
     @property
     def uploads_per_iteration(self) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..algorithms.base import ServerRule, equip
+from ..algorithms.base import ServerRule
 from ..algorithms.common.split import SplitRule
 from ..clients.choosing import executor_class, graphed_network, make_computer, native_network
 from ..clients.executors import SequentialComputer
@@ -287,8 +287,7 @@ def build_dry_run(base: Foundation, computer: SequentialComputer) -> tuple[Simul
     """Build the simulation with a model of one parameter. Returns (simulation, executor)."""
     settings, streams, samples = base.settings, base.streams, base.task.server
     server = None if samples is None else NullServer(samples.samples)
-    rule = equip(settings.parts["algorithm"].build(), Storage(rounding=streams.cache), streams, server)
-    rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
+    rule = settings.build_rule(Storage(rounding=streams.cache), streams, server)
     variates = NullVariates() if rule.needs.keeps == "variate" else None
     queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)
     return _build_simulation(base, rule, torch.zeros(1), queue), queue

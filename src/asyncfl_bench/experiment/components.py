@@ -66,7 +66,7 @@ class Foundation:
         return equip(rule, self.storage, self.streams, self.task.server, self.cut)
 
     def build_whole_rule(self) -> ServerRule:
-        return self.settings.parts["distillation"].build().wrap_rule(self.build_rule(), self.streams)
+        return self.settings.build_rule(self.storage, self.streams, self.task.server, self.cut)
 
     def build_local(self) -> tuple[LocalTraining, Batches]:
         """Return the local training and its mini-batches."""

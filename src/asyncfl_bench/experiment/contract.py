@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..algorithms.base import BufferConfig, ServerRule, equip
+from ..algorithms.base import BufferConfig, ServerRule
 from ..algorithms.common.split import SplitRule
 from ..algorithms.common.trial import TrialPart, TrialServer
 from ..config import compose
@@ -66,11 +66,8 @@ class Candidate:
 
     def build(self) -> ServerRule:
         """An equipped rule, not started."""
-        parts, streams = self.settings.parts, Streams(self.settings.root.seed)
         part: Any = TrialPart(D - 1)
-        rule = equip(parts["algorithm"].build(), Storage(), streams, TrialServer(), part)
-        distilled: ServerRule = parts["distillation"].build().wrap_rule(rule, streams)
-        return distilled
+        return self.settings.build_rule(Storage(), Streams(self.settings.root.seed), TrialServer(), part)
 
     def start(self) -> tuple[ServerRule, torch.Tensor]:
         """(a started rule, its (D,) model of zeros)."""

@@ -93,6 +93,8 @@ class Evaluations(Observer, Stateful):
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
         self.clients: dict[str, float] | None = None
+        assert components.task.clients.labels_nc is not None  # of every task
+        self._labels_nc = components.task.clients.labels_nc
         self._hits_c: np.ndarray | None = None  # at the latest point, of the test samples of each class
         self.seconds = 0.0
         self.lines = 0
@@ -195,8 +197,7 @@ class Evaluations(Observer, Stateful):
         if self.average is not None:
             row |= {f"average/{key}": value for key, value in self.average.last.items()}
         if self._hits_c is not None:
-            summary = self._summarize_clients(self._expected_accuracy(self._hits_c))
-            row |= {f"clients/{key}": value for key, value in summary.items()}
+            row |= {f"clients/{key}": value for key, value in self._measure_clients(self._hits_c)[1].items()}
         for observer in self._simulation.observers:
             row |= _checked_numbers(observer, "measure", observer.measure(row), row)
         self._metrics.write(row)
@@ -220,19 +221,11 @@ class Evaluations(Observer, Stateful):
         accuracy = self.last.get("test/accuracy")
         self._progress.update(self._used_budget(), counters.iteration, accuracy, counters.virtual_time, rate, note)
 
-    def _expected_accuracy(self, hits_c: np.ndarray) -> np.ndarray:
-        return clients.expected_accuracy(hits_c, self._components.task.tests_c, self._labels_nc)
-
-    @property
-    def _labels_nc(self) -> np.ndarray:
-        labels_nc = self._components.task.clients.labels_nc
-        assert labels_nc is not None  # of every task
-        return labels_nc
-
-    def _summarize_clients(self, accuracy_n: np.ndarray) -> dict[str, float]:
-        return clients.client_accuracy_summary(
-            accuracy_n, self.arrivals.mean_delay_n, np.asarray(self.arrivals.uploads_n)
-        )
+    def _measure_clients(self, hits_c: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+        """Return the (n,) accuracy that each client may expect, and its summary."""
+        arrivals, uploads_n = self.arrivals, np.asarray(self.arrivals.uploads_n)
+        accuracy_n = clients.expected_accuracy(hits_c, self._components.task.tests_c, self._labels_nc)
+        return accuracy_n, clients.client_accuracy_summary(accuracy_n, arrivals.mean_delay_n, uploads_n)
 
     def write_clients(self, directory: RunDirectory) -> None:
         """clients.parquet, of the final model."""
@@ -240,7 +233,7 @@ class Evaluations(Observer, Stateful):
         if self._hits_c is None:  # resumed at its end
             self._hits_c = np.zeros(task.classes, dtype=np.int64)
             task.evaluate(self._components.model_d, self._hits_c)
-        accuracy_n = self._expected_accuracy(self._hits_c)
+        accuracy_n, self.clients = self._measure_clients(self._hits_c)
         kept_n = self.steps.kept_n
         types = clients.TYPES | (clients.KEPT if kept_n is not None else {})
         types |= {f"{clients.LABEL}{label}": np.int64 for label in range(task.classes)}
@@ -249,7 +242,6 @@ class Evaluations(Observer, Stateful):
         facts += [np.asarray(kept_n)] if kept_n is not None else []
         for row in zip(range(task.clients.n), *facts, *self._labels_nc.T, strict=True):
             table.add(row)
-        self.clients = self._summarize_clients(accuracy_n)
 
     def _refuse_divergence(self, counters: Counters, loss: float) -> None:
         first = self.arrivals.first_unfinite

@@ -18,7 +18,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..algorithms.base import equip
 from ..algorithms.common.split import SplitRule
 from ..clients.batched import models_per_stack
 from ..clients.stacked import ROWS
@@ -187,12 +186,11 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     asked = unlabelled.samples if isinstance(unlabelled, SamplesConfig) else 0
     server: Any = SimpleNamespace(samples=asked, classes=classes)  # stand-ins, of which only these facts are read
     part: Any = SimpleNamespace(activation=size.activation, classes=classes)
-    rule = equip(settings.parts["algorithm"].build(), Storage(), streams, server, part if settings.needs.cuts else None)
+    rule = settings.build_rule(Storage(), streams, server, part if settings.needs.cuts else None)
     if isinstance(rule, SplitRule):
         batches = (largest_batch(settings.parts["client"].config.batch_size, count) for count in (1, samples))
         least, most = (count_cut_vectors(settings.root, rule, size, batch, averaged) for batch in batches)
         return least, most
-    rule = settings.parts["distillation"].build().wrap_rule(rule, streams)
     client = settings.parts["client"]
     one_step = client.config.workload.one_step and not rule.needs.chooses_k
     local = client.build(client.config.upload).vectors(1 if one_step else 2)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from ..config import places
-from ..config.choices import INSTEAD, SWEEP_INSTEAD, hydra_config, to_containers, translate_error
+from ..config.choices import INSTEAD, SWEEP_INSTEAD, composition, to_containers, translate_error
 from ..config.composition import Compositions, check_composed, replace_limits
 from ..config.interpolations import FOLDERS
 from ..config.overrides import parse_override
@@ -146,7 +146,7 @@ def _run_job(config: DictConfig) -> dict | float:
         places.use_folders(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
         chosen = place
         if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
-            config = hydra_config([*words["hydra"], *words["task"]])
+            config = composition([*words["hydra"], *words["task"]]).config
             chosen = config.hydra
         tree = to_containers(config)
         replace_limits(tree, words["task"])
