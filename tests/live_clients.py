@@ -17,7 +17,7 @@ from asyncfl_bench.clients.versions import Blocks
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.experiment import build, execute
 from asyncfl_bench.experiment.replay import compare, replay_settings
-from asyncfl_bench.live.replies import ClientReply
+from asyncfl_bench.live.messages import ClientReply
 
 LIVE = ["live=processes", "progress=false", "threads=1"]
 

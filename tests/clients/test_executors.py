@@ -7,7 +7,7 @@ import torch
 from asyncfl_bench import run
 from asyncfl_bench.clients.executors import SequentialComputer
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
-from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
+from asyncfl_bench.clients.queue import ComputedUpload, Computer, WorkQueue
 from asyncfl_bench.clients.samples import Batches
 from asyncfl_bench.clients.versions import ClientMemories, ModelVersions
 from asyncfl_bench.config import compose
@@ -207,10 +207,10 @@ def test_work_that_is_given_up_leaves_the_servers_statistics_as_they_were(tmp_pa
     assert torch.equal(task.flat.statistics(), before)
 
 
-class Stoppable:
+class Stoppable(Computer):
     """Computes the model that a piece of work starts from, two pieces in one go and the next two in the background."""
 
-    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 2, 1, 99.0, 1, False
+    most_pieces, prefetch_below = 2, 1
 
     def __init__(self):
         self.stopped, self.computed = False, []
@@ -227,15 +227,6 @@ class Stoppable:
             return [ComputedUpload(torch.zeros(())) for _ in pieces]
 
         return finish
-
-    def take_statistics(self, statistics):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -31,7 +31,7 @@ from asyncfl_bench.algorithms.base import equip
 from asyncfl_bench.algorithms.fedbuff import FedBuff
 from asyncfl_bench.algorithms.ringmaster import Ringmaster
 from asyncfl_bench.clients.executors import SequentialComputer
-from asyncfl_bench.clients.queue import ComputedUpload, WorkQueue
+from asyncfl_bench.clients.queue import ComputedUpload, Computer, WorkQueue
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.composition import Compositions
 from asyncfl_bench.errors import BenchError, ConfigError, InputError, Stopped
@@ -40,8 +40,9 @@ from asyncfl_bench.experiment.replay import compare, replay_settings
 from asyncfl_bench.files import to_yaml
 from asyncfl_bench.live import replies
 from asyncfl_bench.live.choice import MeasuredAvailability, MeasuredDelay
+from asyncfl_bench.live.messages import ClientReply
 from asyncfl_bench.live.record import GRAIN, Clock, RecordFile
-from asyncfl_bench.live.replies import ClientReply, Inbox
+from asyncfl_bench.live.replies import Inbox
 from asyncfl_bench.live.server import LiveQueue, LiveTimeline
 from asyncfl_bench.live.uploads import StoredUploads, UploadFile
 from asyncfl_bench.randomness import Streams
@@ -376,24 +377,13 @@ ONES_D = np.ones(D, np.float32)
 TARGETS_ND = np.random.default_rng(7).normal(size=(N, D)).astype(np.float32)
 
 
-class Quadratic:
+class Quadratic(Computer):
     """Client i's gradient at w is w - target_i."""
-
-    most_pieces, threads_used, most_steps, prefetch_below, separate_uploads = 1, 1, math.inf, 0, False
 
     def begin(self, pieces, start, out_pd, blocks):
         start_d = start(pieces[0])[0]
         torch.sub(start_d, torch.from_numpy(TARGETS_ND[pieces[0].client]), out=out_pd[0])
         return lambda: [ComputedUpload(out_pd[0].norm())]
-
-    def take_statistics(self, statistics):
-        pass
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
 
 
 class Scripted:

@@ -33,8 +33,8 @@ from asyncfl_bench.experiment.checkpoint import read_checkpoint, write_checkpoin
 from asyncfl_bench.experiment.execute import _holding_lock
 from asyncfl_bench.experiment.replay import replay_settings
 from asyncfl_bench.files import read_parquet, read_tensors, spreadsheet_cell, write_text
+from asyncfl_bench.live.messages import ClientReply
 from asyncfl_bench.live.record import RecordFile
-from asyncfl_bench.live.replies import ClientReply
 from asyncfl_bench.live.uploads import UploadFile
 from asyncfl_bench.reports.cli import main
 from asyncfl_bench.simulation.fleet import FleetFile

@@ -29,8 +29,8 @@ from ..kernels.graphed import capture_checked, graphs_or_none
 from ..live.choice import Flower, Simulated
 from ..live.flower.transport import FlowerTransport, current_grid
 from ..live.processes import Compute, LocalProcesses
-from ..live.replies import Transport
 from ..live.server import LiveServer
+from ..live.threaded_transport import ThreadedTransport
 from ..live.uploads import RecordedConfig, StoredUploads
 from ..models.layers import Size
 from ..randomness import Streams
@@ -234,7 +234,7 @@ def _build_live(
         "largest": largest,
         "report": say if settings.root.progress else lambda text: None,
     }
-    transport: Transport
+    transport: ThreadedTransport
     if settings.parts["live"].target is Flower:
         run = {"tree": tree, "folders": [str(folder) for folder in named_folders()]}
         transport = FlowerTransport(config, current_grid(), run, **options)

@@ -4,13 +4,54 @@ from __future__ import annotations
 
 import io
 import json
+import math
+import time
 import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
+from ..files import clean_text
+
 VECTORS = ("start", "center", "shift")  # sent with work: WorkQueue.start
+LONGEST_TEXT = 300  # characters of a client's text
+WorkVectors = Sequence[np.ndarray | None]
+
+
+@dataclass
+class ClientReply:
+    """An unchecked reply of a client.
+
+    clients   clients of the process that sent it
+    sequence  number of the work that it claims to reply to
+    identity  of the run that it claims to belong to
+    vector_d, loss, outputs_uc  of the upload;  problem: why there is no upload; else empty
+    received_at  moment at which it was received (time.monotonic)
+    left      the client gets no more work after this loss; set by ``Inbox``
+    seconds   time since its client could begin the work; set by ``Inbox``
+    """
+
+    clients: Sequence[int]
+    sequence: int
+    identity: str = ""
+    vector_d: np.ndarray | None = None
+    loss: float = math.nan
+    outputs_uc: np.ndarray | None = None
+    problem: str = ""
+    received_at: float = field(default_factory=time.monotonic)
+    left: bool = False
+    seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.identity, self.problem = foreign_text(self.identity), foreign_text(self.problem)
+
+
+def foreign_text(text: object) -> str:
+    """Return a client's text as one line that is safe for a terminal and a .csv file."""
+    return clean_text(str(text)[:LONGEST_TEXT], one_line=True)
 
 
 def versions() -> dict[str, str]:
@@ -44,3 +85,21 @@ def unpack(content: bytes) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if not isinstance(facts, dict):
         raise ValueError("not a message (no facts)")
     return facts, arrays
+
+
+def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> ClientReply:
+    """Return the reply in the bytes that clients sent. sequence: number of the work, for a reply without one"""
+    try:
+        facts, arrays = unpack(content)
+        number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
+        return ClientReply(
+            clients,
+            number if isinstance(number, int) and abs(number) < 2**63 else -1,
+            str(facts.get("identity", "")),
+            arrays.get("vector"),
+            loss if isinstance(loss, float) else math.nan,
+            arrays.get("outputs"),
+            str(facts.get("problem", "")),
+        )
+    except ValueError as error:
+        return ClientReply(clients, sequence, problem=str(error))

@@ -15,7 +15,7 @@ from ..files import atomic_write, open_own, open_regular
 from ..simulation.recorded import COLUMNS, NAME, ArrivalRecord
 from ..stateful import Stateful
 from ..types import Work
-from .replies import ClientReply
+from .messages import ClientReply
 
 GRAIN = 2.0**-20  # s; sums and differences of multiples of it are exact below 2**33 s, 272 years
 

@@ -5,85 +5,19 @@ Legend: d model parameters, u samples of the server, C classes.
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..errors import BenchError, Stopped
-from ..files import clean_text
 from ..types import Work
+from .messages import ClientReply, WorkVectors
+from .threaded_transport import ThreadedTransport
 
-LONGEST_TEXT = 300  # characters of a client's text
 POLL = 0.2  # s between checks whether the run is requested to stop
-WorkVectors = Sequence[np.ndarray | None]
-
-
-@dataclass
-class ClientReply:
-    """An unchecked reply of a client.
-
-    clients   clients of the process that sent it
-    sequence  number of the work that it claims to reply to
-    identity  of the run that it claims to belong to
-    vector_d, loss, outputs_uc  of the upload;  problem: why there is no upload; else empty
-    received_at  moment at which it was received (time.monotonic)
-    left      the client gets no more work after this loss; set by ``Inbox``
-    seconds   time since its client could begin the work; set by ``Inbox``
-    """
-
-    clients: Sequence[int]
-    sequence: int
-    identity: str = ""
-    vector_d: np.ndarray | None = None
-    loss: float = math.nan
-    outputs_uc: np.ndarray | None = None
-    problem: str = ""
-    received_at: float = field(default_factory=time.monotonic)
-    left: bool = False
-    seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.identity, self.problem = foreign_text(self.identity), foreign_text(self.problem)
-
-
-def foreign_text(text: object) -> str:
-    """Return a client's text as one line that is safe for a terminal and a .csv file."""
-    return clean_text(str(text)[:LONGEST_TEXT], one_line=True)
-
-
-class Transport(Protocol):
-    """Carries work to clients and replies back."""
-
-    def start(self, stop: list[int]) -> None:
-        """Wait until all clients are connected, or ``stop`` has a signal. Raises BenchError if they do not connect.
-
-        A transport that cannot continue adds a signal to ``stop``; the run then saves its state and ends.
-        """
-
-    def send(self, work: Work, vectors: WorkVectors) -> None:
-        """Send work to its client, after the client's earlier work."""
-
-    def receive(self, seconds: float) -> list[ClientReply]:
-        """Return the replies that came, after at most ``seconds``."""
-        ...
-
-    def forget(self, work: Work) -> None:
-        """Drop work that is not needed any more."""
-
-    def dismiss(self, client: int) -> None:
-        """Send no more work to the client."""
-
-    def status(self) -> str:
-        """Return the connection status as text."""
-        ...
-
-    def close(self) -> None:
-        """End threads and processes."""
 
 
 class Inbox:
@@ -99,7 +33,7 @@ class Inbox:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: ThreadedTransport,
         *,
         d: int,
         shape_uc: tuple[int, int] | None,

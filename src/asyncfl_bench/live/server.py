@@ -19,7 +19,8 @@ from ..stateful import Stateful
 from ..tracking.rundir import UPLOADS_NAME
 from ..types import Work
 from .record import GRAIN, Clock, RecordFile
-from .replies import Inbox, Transport
+from .replies import Inbox
+from .threaded_transport import ThreadedTransport
 from .uploads import UploadFile, UploadSource
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class LiveServer:
     def __init__(
         self,
         settings: Settings,
-        transport: Transport,
+        transport: ThreadedTransport,
         computer: SequentialComputer,
         memories: ClientVectors | None,
         *,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import queue
 import threading
 import time
@@ -11,14 +10,13 @@ from collections.abc import Callable, Sequence
 
 from ..errors import BenchError, list_some
 from ..types import Work
-from .messages import unpack
-from .replies import ClientReply, Transport
+from .messages import ClientReply, WorkVectors
 
 SECONDS_BETWEEN_LINES = 5.0
 
 
-class ThreadedTransport(Transport, ABC):
-    """A transport with threads.
+class ThreadedTransport(ABC):
+    """Carries work to clients and replies back, by threads.
 
     report   prints a line
     changed  condition, notified when clients connect or leave
@@ -42,7 +40,27 @@ class ThreadedTransport(Transport, ABC):
     def clients_here(self) -> set[int]:
         """Return the connected clients."""
 
+    @abstractmethod
+    def send(self, work: Work, vectors: WorkVectors) -> None:
+        """Send work to its client, after the client's earlier work."""
+
+    @abstractmethod
+    def forget(self, work: Work) -> None:
+        """Drop work that is not needed any more."""
+
+    @abstractmethod
+    def dismiss(self, client: int) -> None:
+        """Send no more work to the client."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End threads and processes."""
+
     def start(self, stop: list[int]) -> None:
+        """Wait until all clients are connected, or ``stop`` has a signal. Raises BenchError if they do not connect.
+
+        A transport that cannot continue adds a signal to ``stop``; the run then saves its state and ends.
+        """
         if self._started:
             return
         self._started, self._stop = True, stop
@@ -67,6 +85,7 @@ class ThreadedTransport(Transport, ABC):
             self.report(f"{self._n} of {self._n} clients are here")
 
     def receive(self, seconds: float) -> list[ClientReply]:
+        """Return the replies that came, after at most ``seconds``."""
         try:
             return [self.replies.get(timeout=seconds)]
         except queue.Empty:
@@ -76,23 +95,6 @@ class ThreadedTransport(Transport, ABC):
         self.replies.put(ClientReply(clients, work.sequence, problem=problem))
 
     def status(self) -> str:
+        """Return the numbers of connected and missing clients as text."""
         here = len(self.clients_here())
         return f"{here} here" + (f", {self._n - here} away" if here < self._n else "")
-
-
-def read_reply(content: bytes, clients: Sequence[int], sequence: int) -> ClientReply:
-    """Return the reply in the bytes that clients sent. sequence: number of the work, for a reply without one"""
-    try:
-        facts, arrays = unpack(content)
-        number, loss = facts.get("sequence", sequence), facts.get("loss", math.nan)
-        return ClientReply(
-            clients,
-            number if isinstance(number, int) and abs(number) < 2**63 else -1,
-            str(facts.get("identity", "")),
-            arrays.get("vector"),
-            loss if isinstance(loss, float) else math.nan,
-            arrays.get("outputs"),
-            str(facts.get("problem", "")),
-        )
-    except ValueError as error:
-        return ClientReply(clients, sequence, problem=str(error))

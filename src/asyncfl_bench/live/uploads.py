@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..clients.queue import Start
     from ..clients.versions import Blocks
     from ..types import Work
-    from .replies import ClientReply
+    from .messages import ClientReply
 
 
 def row_type(d: int, shape_uc: tuple[int, int] | None) -> np.dtype:

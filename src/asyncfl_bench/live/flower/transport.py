@@ -18,9 +18,8 @@ from typing import Any, Protocol
 from ...errors import ConfigError
 from ...types import Work
 from ..choice import RealConfig
-from ..messages import VECTORS, pack, unpack, versions
-from ..replies import WorkVectors, foreign_text
-from ..threaded_transport import ThreadedTransport, read_reply
+from ..messages import VECTORS, WorkVectors, foreign_text, pack, read_reply, unpack, versions
+from ..threaded_transport import ThreadedTransport
 
 LOOK, POLL, PAUSE = 1.0, 0.5, 10.0  # s between checks of all nodes, between pulls, and before a retry
 
