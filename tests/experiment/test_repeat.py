@@ -20,6 +20,10 @@ QUICK = ["scale=smoke", "model=softmax", "algorithm=asgd", "delay=exponential", 
 
 @pytest.fixture
 def archived(tmp_path):
+    return archive_run(tmp_path)
+
+
+def archive_run(tmp_path):
     """(archive, identity) of a run by an earlier version: without the group ``live``."""
     result = run([*QUICK, "output_dir=elsewhere", "progress=false"])
     archive = tmp_path / "runs.parquet"
@@ -83,25 +87,6 @@ def test_a_wall_time_and_the_machine_are_no_difference(archived, afl_run):
     archive, identity = archived
     change(archive, metric="wall_time", wall_seconds=1e3, device="cpu (An old one, 3 cores)")
     assert afl_run("--repeat", str(archive), identity, "progress=false").returncode == 0
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ([], "--repeat=: must name an archive and the identity of a run"),
-        (["{archive}"], "must name an archive and the identity of a run"),
-        (["{archive}", "{identity}", "-m"], "must name an archive and the identity of a run"),
-        (["nowhere.parquet", "{identity}"], "nowhere.parquet: No such file or directory"),
-        (["{archive}", "12345678"], "--repeat=12345678: must be the identity of a run in "),
-        (["{archive}", "{identity}", "seed=3"], "seed=3: cannot be changed by a repeated run; only "),
-        (["{archive}", "{identity}", "algorithm.eta=3"], "algorithm.eta=3: cannot be changed by a repeated run"),
-        (["{archive}", "{identity}", "data_dir=nowhere"], "data_dir=nowhere: must be an existing directory"),
-    ],
-)
-def test_what_cannot_be_repeated_is_refused_in_one_line(words, said, archived, afl_run):
-    archive, identity = archived
-    answer = afl_run("--repeat", *(word.format(archive=archive, identity=identity) for word in words))
-    assert answer.returncode == 2 and said in answer.stderr and answer.stderr.count("\n") == 1
 
 
 def test_a_run_of_settings_with_another_meaning_is_not_repeated(archived):

@@ -15,7 +15,6 @@ import pytest
 from reports.chromium import Chromium, missing
 
 from asyncfl_bench.analysis.evaluations import mean_curve
-from asyncfl_bench.errors import BenchError
 from asyncfl_bench.reports.browser import chart, html
 from asyncfl_bench.reports.browser.chart import ChartData, chart_numbers
 from asyncfl_bench.reports.browser.html import chart_data, write_document
@@ -199,12 +198,6 @@ def test_page_without_a_curve_still_has_its_tables(without_library, tmp_path):
     nothing = points().iloc[:0]
     write_document("x", parts(), ChartData(nothing, {}), tmp_path / "a.html")
     assert 'id="table-scores"' in (tmp_path / "a.html").read_text()
-
-
-def test_page_that_cannot_be_written_says_so(without_library, tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match=r"cannot write .* choose another place"):
-        write_document("x", [], shown(), tmp_path / "file" / "a.html")
 
 
 def test_page_of_a_paper_becomes_what_is_shown():
