@@ -101,13 +101,7 @@ class Dirichlet(Split):
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
         count_cn = self._draw(size_c, n_clients, rng)
         self.moved = _repair(count_cn, least, rng)
-        count_cn = count_cn[:, rng.permutation(n_clients)]
-        held_n: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
-        for class_, count_n in enumerate(count_cn):
-            samples = rng.permutation(np.flatnonzero(label == class_))
-            for held, part in zip(held_n, np.split(samples, np.cumsum(count_n)[:-1]), strict=True):
-                held.append(part)
-        return [_sorted(np.concatenate(held)) for held in held_n]
+        return [_sorted(held) for held in _deal_classes(label, count_cn[:, rng.permutation(n_clients)], rng)]
 
     def _draw(self, size_c: np.ndarray, n_clients: int, rng: np.random.Generator) -> np.ndarray:
         """Return (C, n) samples of each class for each client: the first draw without a short client, or the best."""
@@ -123,6 +117,15 @@ class Dirichlet(Split):
                 break
         assert best is not None  # tries >= 1
         return best
+
+
+def _deal_classes(label: np.ndarray, count_cn: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return the samples of each column of the (C, n) counts, dealt at random class by class."""
+    pieces_cn = [
+        np.split(rng.permutation(np.flatnonzero(label == class_)), np.cumsum(count_n)[:-1])
+        for class_, count_n in enumerate(count_cn)
+    ]
+    return [np.concatenate(pieces) for pieces in zip(*pieces_cn, strict=True)]
 
 
 def _round_shares(share_cn: np.ndarray, size_c: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -210,17 +213,12 @@ class Clusters(Split):
         check(config.min_samples * n_clients <= samples, "min_samples", config.min_samples, allowed)
         clients_k = [len(part) for part in np.array_split(np.arange(n_clients), config.groups)]
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
-        edge_ck = np.cumsum(self._draw(size_c, np.array(clients_k), rng), axis=1)[:, :-1]
-        pieces_ck = [
-            np.split(rng.permutation(np.flatnonzero(label == class_)), edge_k) for class_, edge_k in enumerate(edge_ck)
-        ]
+        samples_k = _deal_classes(label, self._draw(size_c, np.array(clients_k), rng), rng)
         order = rng.permutation(n_clients)  # of clients over the groups
         self.groups_n = np.repeat(np.arange(config.groups), clients_k)[order]
         self.moved = 0
         held = [
-            part
-            for group, clients in enumerate(clients_k)
-            for part in self._deal(np.concatenate([pieces[group] for pieces in pieces_ck]), clients, rng)
+            part for own, clients in zip(samples_k, clients_k, strict=True) for part in self._deal(own, clients, rng)
         ]
         return [_sorted(held[place]) for place in order]
 

@@ -192,25 +192,18 @@ def _load_encoder(folder: Path) -> torch.nn.Module:
     transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
     with _naming_folder(str(folder), folder):
         options: dict[str, Any] = LOCAL | {"dtype": "float32", "output_loading_info": True}
-        with _hiding_warnings(transformers):
+        verbosity = transformers.utils.logging.get_verbosity()
+        transformers.utils.logging.set_verbosity_error()  # without the table of unused weights
+        try:
             body, found = transformers.AutoModel.from_pretrained(folder, **options)
+        finally:
+            transformers.utils.logging.set_verbosity(verbosity)
         missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
         if missing:  # they would be random
             raise ValueError(f"it lacks {len(missing)} of the encoder's weights, {missing[0]} first")
     if "pooler" in dict(body.named_children()):
         body.pooler = None  # an unused layer would have no gradient
     return body
-
-
-@contextmanager
-def _hiding_warnings(transformers: Any) -> Iterator[None]:
-    """Hide the table of unused weights of transformers while the block runs."""
-    before = transformers.utils.logging.get_verbosity()
-    transformers.utils.logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers.utils.logging.set_verbosity(before)
 
 
 def _add_lora(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
