@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toy import final_model, finished
+from toy import final_model, finish_run
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -12,7 +12,7 @@ D = 64 * 200 + 200 + 200 * 10 + 10
 
 
 def weights(*words, output="runs"):
-    result = finished(*WORDS, f"output_dir={output}", *words)
+    result = finish_run(*WORDS, f"output_dir={output}", *words)
     return final_model(result), result
 
 

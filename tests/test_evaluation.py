@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from toy import assert_same_bits, finished, table_of
+from toy import assert_same_bits, finish_run, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -19,7 +19,7 @@ WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 )
 def test_evaluation_by_virtual_time_shows_the_model_as_it_is_then(algorithm, delay):
     words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", "trace=true", "evaluation.every_time=3"]
-    result = finished(*words, "budget.virtual_time=15", "budget.server_iterations=null", "algorithm.eta=0.1")
+    result = finish_run(*words, "budget.virtual_time=15", "budget.server_iterations=null", "algorithm.eta=0.1")
     trace = table_of(result)
     times = result.metrics["virtual_time"].tolist()
     assert times[0] == 0 and [t for t in times if t in (3, 6, 9, 12)] == [3, 6, 9, 12] and times[-1] == 15
@@ -46,7 +46,7 @@ def test_a_budget_of_virtual_time_alone_evaluated_every_two_seconds_shows_rounds
     words += ["client.local_epochs=2", "delay.bandwidth=10000"]
     words += ["availability=suspension", "availability.probability=0.2"]
     only_time = ["budget.server_iterations=null", "budget.virtual_time=60"]
-    result = finished(*words, *only_time, "evaluation.every_time=2")
+    result = finish_run(*words, *only_time, "evaluation.every_time=2")
     trace, rows = table_of(result), result.metrics
     assert rows["virtual_time"].tolist() == [2.0 * i for i in range(31)]
     assert result.summary["stopped_by"] == "virtual_time"

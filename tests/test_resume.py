@@ -13,7 +13,7 @@ import torch
 import yaml
 from crashing import CRASHES, SUSPENSION, WORDS, assert_same, left_behind, run_until_killed, undisturbed
 from tiers import slow
-from toy import assert_same_bits, finished
+from toy import assert_same_bits, finish_run
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose, options
@@ -426,7 +426,7 @@ def test_a_run_goes_on_from_the_middle_of_a_round_with_lost_work_in_flight(algor
     assert HELD[algorithm](state)
     in_flight = state["simulation"]["timeline"]["works"]
     assert any(work["lost"] for work in in_flight) and not all(work["lost"] for work in in_flight)
-    extended = finished(f"resume={short.directory}", "budget.uploads=140")
+    extended = finish_run(f"resume={short.directory}", "budget.uploads=140")
     assert_same_bits(extended, long)
     assert extended.summary["used"] == long.summary["used"]
 

@@ -250,7 +250,7 @@ def start_rule(rule, n, model_d, kind="difference"):
     return rule, model_d
 
 
-def finished(*words, **more):
+def finish_run(*words, **more):
     """The result of a run that ended well."""
     result = run([*words], **more)
     assert result.ok, result.summary["error"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from toy import assert_same_bits, finished, random_delays, table_of
+from toy import assert_same_bits, finish_run, random_delays, table_of
 from toy import models as toy_models
 
 from asyncfl_bench import run
@@ -196,6 +196,6 @@ def test_a_run_goes_on_from_the_middle_of_a_buffer_with_the_same_bits():
 def test_measuring_the_error_of_its_steps_makes_the_same_draws():
     words = [*PLANTED, "budget.server_iterations=15"]
     plain = run([*words, "output_dir=plain"])
-    measured = finished(*words, "diagnostics=mse", "diagnostics.every=1", "output_dir=mse")
+    measured = finish_run(*words, "diagnostics=mse", "diagnostics.every=1", "output_dir=mse")
     pd.testing.assert_frame_equal(table_of(measured, "rule"), table_of(plain, "rule"))
     assert measured.metrics["mse/residual"].max() < 1e-3

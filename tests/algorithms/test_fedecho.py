@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from toy import assert_same_bits, finished, table_of
+from toy import assert_same_bits, finish_run, table_of
 
 from asyncfl_bench import run
 from asyncfl_bench.algorithms.asgd import Asgd
@@ -71,7 +71,7 @@ def test_fedecho_is_fedbuff_followed_by_distillation_and_meets_fedbuffs_arrivals
 )
 def test_distillation_follows_the_steps_of_other_rules(algorithm):
     clusters = ["algorithm.clusters=2"] if algorithm == "afbs" else []
-    result = finished(*SMALL, *VISIBLE, *clusters, f"algorithm={algorithm}", "distillation=fedecho")
+    result = finish_run(*SMALL, *VISIBLE, *clusters, f"algorithm={algorithm}", "distillation=fedecho")
     table = table_of(result, "rule")
     assert sorted(set(table["iteration"])) == list(range(1, 21))
     assert (table["distilled_step"] > 0).all() and (table["rule_step"] > 0).all()

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from toy import final_model, finished
+from toy import final_model, finish_run
 
 from asyncfl_bench.clients.local import LocalConfig, LocalTraining
 
@@ -14,7 +14,7 @@ WORDS = ["scale=smoke", "model=softmax", "progress=false", "trace=true", "client
 
 def weights(*words):
     """The flat final model of a run."""
-    return final_model(finished(*WORDS, *words))
+    return final_model(finish_run(*WORDS, *words))
 
 
 def test_with_one_local_step_nothing_is_held_back_yet_bit_for_bit():

@@ -73,7 +73,7 @@ def test_chosen_settings_are_added_to_those_that_a_world_has_for_the_rule(monkey
     }
 
 
-def test_rows_of_a_rule_replace_its_earlier_rows_and_runs_of_other_sweeps_have_none():
+def test_rows_of_a_rule_replace_its_earlier_rows():
     frame = load_bank()
     own = frame[(frame["rule"] == "ace") & (frame["world"] == "bank/digits")].assign(accuracy=1.0, seed=7)
     merged = bank.merge_frames(frame, own)

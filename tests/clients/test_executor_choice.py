@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import torch
 from tiers import slow
-from toy import assert_same_bits, final_model, finished, table_of
+from toy import assert_same_bits, final_model, finish_run, table_of
 
 from asyncfl_bench.clients.choosing import executor_class
 from asyncfl_bench.errors import ConfigError
@@ -40,7 +40,7 @@ FAST = ("dropout", "gradients")
 def outcome(executor, words, output="runs"):
     """(trace, flat final weights, result) of a run."""
     small = ("scale=smoke", "trace=true", "progress=false", "threads=2", "client.batch_size=20")
-    result = finished(*small, f"executor={executor}", f"output_dir={output}/{executor}", *words)
+    result = finish_run(*small, f"executor={executor}", f"output_dir={output}/{executor}", *words)
     return table_of(result), final_model(result), result
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tiers import slow
-from toy import assert_same_bits, finished
+from toy import assert_same_bits, finish_run
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -36,7 +36,7 @@ def test_outputs_are_the_logits_of_the_local_model(executor, work):
     watch = Watch()
     words = [*WORDS, *f"algorithm={work}".split(), "distillation=fedecho", f"executor={executor}", "threads=2"]
     words += ["schedule=random_idle", "concurrency=4"]  # each client's last start is the one that it reports on
-    result = finished(*words, observers=[watch])
+    result = finish_run(*words, observers=[watch])
     task = build_run(compose(words)).task
     lr = -0.2 if "ace" in work else 1.0
     assert len(watch.seen) == result.summary["used"]["uploads"] > 20
@@ -52,7 +52,7 @@ def test_threads_give_the_bits_of_one_after_another(model):
     for executor in ("sequential", "threads"):
         watch = Watch()
         words = [*WORDS, "algorithm=fedecho", f"model={model}", f"executor={executor}", "threads=2"]
-        runs.append((watch.seen, finished(*words, f"output_dir={executor}", observers=[watch])))
+        runs.append((watch.seen, finish_run(*words, f"output_dir={executor}", observers=[watch])))
     (first, sequential), (second, threads) = runs
     for one, other in zip(first, second, strict=True):
         assert one[0] == other[0] and all(map(torch.equal, one[1:], other[1:]))
@@ -84,7 +84,7 @@ def test_nothing_is_reported_where_no_rule_asks():
 def test_a_rule_of_ones_own_may_ask_for_reports(monkeypatch):
     monkeypatch.setenv("ASYNCFL_BENCH_ALLOW", "toy")
     words = ["algorithm=asgd", "algorithm._target_=toy.Listener", "algorithm.eta=0.1", "scale=smoke", "progress=false"]
-    result = finished(*words)
+    result = finish_run(*words)
     assert result.summary["task"]["server_samples"] == 287
     certain = result.metrics["rule/certainty"].dropna()
     assert 0.1 < certain.iloc[-1] < 1 and certain.nunique() > 1

@@ -149,7 +149,7 @@ def test_redrawing_finds_the_minimum_without_moving_samples():
     assert once.moved > 0  # the same first draw, without the chance to draw again
 
 
-def test_more_samples_asked_for_than_there_are_is_refused():
+def test_all_samples_there_are_can_be_asked_for():
     assert [len(part) for part in dirichlet(min_samples=100)] == [100] * 20
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from replay import Replay
 from tiers import slow
-from toy import assert_same_bits, finished, write_noisy_classes
+from toy import assert_same_bits, finish_run, write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
@@ -38,7 +38,7 @@ def data(own_folder):
 
 
 def plain(algorithm, *words):
-    return finished(*WORDS, f"algorithm={algorithm}", *ALGORITHMS[algorithm], *words)
+    return finish_run(*WORDS, f"algorithm={algorithm}", *ALGORITHMS[algorithm], *words)
 
 
 def measured(algorithm, *words):

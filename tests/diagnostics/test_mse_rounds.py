@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from replay import Replay
-from toy import assert_same_bits, finished, write_noisy_classes
+from toy import assert_same_bits, finish_run, write_noisy_classes
 
 from asyncfl_bench import run
 from asyncfl_bench.tracking.metrics import read_metrics
@@ -25,7 +25,7 @@ def data(own_folder):
 
 
 def measured(*words):
-    result = finished(*WORDS, "diagnostics=mse", "diagnostics.every=1", *words)
+    result = finish_run(*WORDS, "diagnostics=mse", "diagnostics.every=1", *words)
     return result, result.metrics.set_index("iteration").iloc[1:]
 
 

@@ -67,7 +67,7 @@ def write(directory: Path, name="sst2", count=60) -> None:
 
 def finished(*words: str):
     """A finished run and its last weights."""
-    result = toy.finished("scale=smoke", "progress=false", "threads=2", "trace=true", *words)
+    result = toy.finish_run("scale=smoke", "progress=false", "threads=2", "trace=true", *words)
     return result, toy.final_model(result)
 
 

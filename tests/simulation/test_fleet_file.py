@@ -77,7 +77,7 @@ def test_rows_chosen_from_a_frame_are_a_fleet_without_its_index(tmp_path):
 
 
 @pytest.mark.parametrize("read", [delays, availability])
-def test_a_file_with_fewer_clients_than_the_run_names_both_numbers_and_of_more_the_first_take_part(read, tmp_path):
+def test_of_a_file_with_more_clients_than_the_run_the_first_take_part(read, tmp_path):
     (tmp_path / "f.csv").write_text("client,start,duration\nc,0,3\na,0,1\nb,0,2\n")
     two = read("f.csv", 2)
     if read is delays:
@@ -86,7 +86,7 @@ def test_a_file_with_fewer_clients_than_the_run_names_both_numbers_and_of_more_t
         assert [two.outcome(Work(client, 0, 0, 0, 1), client + 1.0)[1] for client in range(2)] == [True, True]
 
 
-def test_two_files_must_agree_on_who_client_i_is(tmp_path):
+def test_two_files_need_to_agree_on_the_clients_of_the_run_alone(tmp_path):
     (tmp_path / "d.csv").write_text("client,duration\na,1\nb,1\nc,1\n")
     (tmp_path / "o.csv").write_text("client,online,offline\na,0,9\nc,0,9\nd,0,9\n")
     check_same_clients(delays("d.csv", 1), availability("o.csv", 1))

@@ -153,7 +153,7 @@ def test_with_turns_the_reporter_goes_on_where_nobody_else_is_idle():
 
 
 @pytest.mark.slow
-def test_turns_are_for_slots_that_may_go_to_another_client():
+def test_turns_are_a_choice_that_renames_no_other_run():
     assert compose(["schedule=random_idle", "schedule.rest=turn"]).parts["schedule"].config.rest == "turn"
     assert (
         compose(["schedule=random_idle"]).identity == compose(["schedule=random_idle", "schedule.rest=none"]).identity

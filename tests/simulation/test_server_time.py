@@ -80,12 +80,8 @@ def test_fedecho_pays_for_teachers_and_mini_batches_and_the_dry_run_knows():
     assert torch.equal(final_model(paid), final_model(free)), "one client at a time"
 
 
-def test_there_is_no_time_to_charge_between_ticks():
-    assert compose(["algorithm=ace", "delay=exponential", "server_seconds_per_sample=0"]).identity == (
-        compose(["algorithm=ace", "delay=exponential"]).identity
-    )
-
-
-def test_a_price_of_samples_is_refused_where_the_server_goes_through_none():
-    words = ["delay=exponential", "server_seconds_per_sample=0.1"]
-    assert compose(["algorithm=fedbuff", "distillation=fedecho", *words]).root.server_seconds_per_sample == 0.1
+def test_a_price_of_zero_renames_no_run_and_any_rule_with_distillation_takes_one():
+    words = ["algorithm=fedbuff", "delay=exponential"]
+    assert compose([*words, "server_seconds_per_sample=0"]).identity == compose(words).identity
+    priced = compose([*words, "distillation=fedecho", "server_seconds_per_sample=0.1"])
+    assert priced.root.server_seconds_per_sample == 0.1
