@@ -34,13 +34,13 @@ BOARD_TITLES = dict(
 _LEGEND = """\
 A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
 that decides. It is above zero if the runs agree with the claim; a ratio is above one. Brackets have its repeated \
-interval over all seeds. `12 seeds, judged at 3`: the look at 3 seeds gave the verdict.
+interval over all seeds. `12 seeds, judged at 3`: the interim test (look) after 3 seeds gave the verdict.
 
 - **holds**: every interval of the claim is on the claimed side of zero. **fails**: one interval is on the other side, \
-by Holm's method.
+with Holm's correction.
 - **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.
-- **(indication)**: fewer than 5 seeds, seeds run before the comparison was declared, or another verdict by the last \
-value.
+- **(indication)**: a preliminary verdict, from fewer than 5 seeds, from seeds run before the comparison was declared, \
+or contradicted by the last value.
 - Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
 at most 5 % are called **fails**. The share of errors among decided claims is unknown.
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
@@ -48,7 +48,7 @@ data with a smaller network or a part of its time. `small` is handwritten digits
 paper's own experiment."""
 _RULES_LEGEND = """\
 Each rule has a page with its definition and the results of its runs. A claim of a paper counts for all rules that it \
-compares; indications are open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
+compares. Indications count as open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
 _RULES = """\
 [claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
 _BANK = "Test accuracy on new seeds, mean and deviation over seeds. A world without a tier lacks rules."
