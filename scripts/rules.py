@@ -35,8 +35,8 @@ afl-run --help algorithm       # every rule and its source, in one line
 afl-run --help algorithm=ace   # the settings of one rule
 ```
 
-Each name leads to the rule's page: its mathematics, its differences from other code, and the results of its runs. The
-[board](../../results/README.md#rules) says in a line what each rule does. `make rules` writes these pages.
+Each name links to the rule's mathematics, its differences from other code, and its results. `make rules` writes these
+pages.
 
 - n clients, T server iterations, C classes, d parameters (split rules: of the clients' layers), u server samples,
   a activations per sample, r dimensions of a projection
@@ -44,17 +44,19 @@ Each name leads to the rule's page: its mathematics, its differences from other 
 - *versions*: the start models of clients in flight, d floats each; *cache*: n d numbers
 - *server uses*: what the server knows of an upload besides the vector: the client's number, the version of its start
   model, its number of samples, its K, its delay or its labels
-- *live*: whether a [live server](../howto/live.md) can run the rule, or the setting that it requires
+- *live*: whether a [server of real clients](../howto/live.md) can run the rule, or the setting that it requires
+- *used upload*: an upload that is fresh enough for the rule, which ignores the others
 
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
 These rules receive gradients, the others differences:
 {gradients}.
-The split rules {split} also receive messages. The step size of the server is `algorithm.eta`, by default
-`algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)).
+Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). The default of
+other rules is a number. The split rules {split} also receive messages.
 
-A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. The exceptions are:
+A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. Split rules add the bytes
+of activations, labels and replies. The exceptions are:
 
 | rule | bytes, down + up | client keeps |
 | --- | --- | --- |
@@ -64,17 +66,19 @@ Equal server iterations are not equal work: an iteration of `ace` can use all up
 `fedbuff` uses M. `budget.uploads=5000` ends all rules after the same work.
 
 Not included are FedCompass, QuAFL, PORT's urging and the clients' half of FedASMU. They need client polling, server
-timers, or clients that keep their model. No text that we found defines MasFL, momentum approximation, FAVAS, TimelyFL,
-HeLoCo's constants, the update of Generalized AsyncSGD, or FedStale's functions of staleness.
+timers, or clients that keep their model. We found no complete definition of MasFL, momentum approximation, FAVAS,
+TimelyFL, HeLoCo (its constants), Generalized AsyncSGD (its update) and FedStale's functions of staleness.
 """
 TREE = """
 ## Special cases
 
 With the settings in [limits.yaml](limits.yaml) a rule reduces to another rule. For example, `fedbuff` with
-`algorithm.buffer_size=1` is `asgd`. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow with
-such settings, and with settings under which they differ. Solid arrows mean the same bits, dashed arrows the same
-numbers up to rounding. {alone} have no special case here. For all rules but {unreplayed}, independent
-NumPy code computes the final weights from the trace.
+`algorithm.buffer_size=1` is `asgd`. In the figure, a solid arrow means bitwise identical results, a dashed arrow the
+same numbers up to rounding. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow with such
+settings, and with settings under which they differ. {alone} have no arrow.
+
+Tests of all rules but {unreplayed} compute the final weights of a run again, with NumPy from its
+[trace](../reference/run_directory.md#traceparquet).
 
 ![Rules and the rules they reduce to](limits.svg)
 """
@@ -130,9 +134,9 @@ def bytes_of_an_update(rule) -> str:
     vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
     if rule.resumes_from is not ServerRule.resumes_from:
-        return f"{4 * vectors} d up; {4 * vectors} d down unless it resumes"
+        return f"{4 * vectors} d, or 0 if the client resumes from its model, + {4 * vectors} d"
     doubles = "previous" in keeps_in(rule)
-    return plain + (" or 4 d + 8 d" if doubles else "")
+    return plain + (" or 4 d + 8 d with algorithm.rule=incremental" if doubles else "")
 
 
 def steps(rule) -> str:
@@ -207,6 +211,8 @@ def page() -> str:
         "gradients": listed([name for name, rule in known.items() if rule.upload_kinds[0] == "gradient"]),
         "split": listed([name for name, rule in known.items() if rule.needs.cuts]),
     }
+    by_formula = [name for name, rule in known.items() if getattr(rule.Config, "eta", 0) is None]
+    assert kinds["gradients"] == listed(by_formula), "MORE says that these rules have the formula as default"
     lines.append(MORE.format(exceptions="\n".join(exceptions), **kinds).rstrip("\n"))
     alone = sorted(set(known) - {edge.rule for edge in edges} - {edge.other for edge in edges})
     lines.append(TREE.format(alone=listed(alone), unreplayed=listed(unreplayed())))

@@ -45,7 +45,7 @@ class Ace(FirstRoundRule):
     Upload   gradient, shape (d,); incremental: change of the gradient
              cache.precision: U_j <- Q(g_j), rounded as algorithms/common/caches.py says (F.3.3), the first round's too
     State    cache (direct only), running sum, number of clients without an upload
-    Memory   rule=direct: cache and 5 d; rule=incremental: 5 d
+    Memory   algorithm.rule=direct: cache and 5 d; algorithm.rule=incremental: 5 d
     Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
     Differs  the mean is a running sum in double precision instead of a sum over n cached vectors, and
              incremental messages are in double precision, so that the sum does not drift away from the clients
