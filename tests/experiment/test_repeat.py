@@ -59,7 +59,7 @@ def change(archive, metric=None, clients=False, **summary):
 def test_a_repeated_run_has_the_same_numbers(archived, afl_run):
     archive, identity = archived
     answer = afl_run("--repeat", str(archive), identity, "progress=false")
-    assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "same numbers: 5 points"), answer.stderr
+    assert (answer.returncode, answer.stdout.splitlines()[-1]) == (0, "same numbers: 5 evaluations"), answer.stderr
     again = afl_run("--repeat", str(archive), identity)
     assert again.returncode == 0 and "already complete" in again.stdout
 
@@ -67,8 +67,8 @@ def test_a_repeated_run_has_the_same_numbers(archived, afl_run):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"metric": "test/loss"}, "point 2, test/loss: "),
-        ({"metric": "virtual_time"}, "point 2, virtual_time: "),
+        ({"metric": "test/loss"}, "evaluation 2, test/loss: "),
+        ({"metric": "virtual_time"}, "evaluation 2, virtual_time: "),
         ({"clients": True}, "client 2, mean_delay: "),
         ({"best": {"test/accuracy": 0.99}}, "best.test/accuracy: 0.99 archived, "),
         ({"data_digest": "other", "used": {"uploads": 7}}, "used.uploads: 7 archived, 20 repeated (the data differ)"),

@@ -138,7 +138,7 @@ def test_the_command_says_whether_a_replay_has_the_same_bits(afl_run, monkeypatc
     bare = json.loads(summary.read_text())
     for _ in range(2):
         again = afl_run("--replay", str(live.directory))
-        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 points")
+        assert (again.returncode, again.stdout.splitlines()[-1]) == (0, "same bits: model, 120 arrivals, 7 evaluations")
         assert "already complete" not in again.stdout  # data may have changed
         noted = json.loads(summary.read_text())
         same = {"same_bits": True, "arrivals": 120, "points": 7, "difference": "", "remark": ""}
@@ -196,7 +196,7 @@ def test_a_replay_is_computed_again_beside_its_live_run_and_a_difference_names_o
     monkeypatch.chdir(live)
     assert replay_settings(".").directory == found.directory and found.directory.parent == live.parent
     other = write_live_run(tmp_path / "runs/other", digest="d2", loss=2.0)
-    difference = "first difference: point 1, test/loss: 1.0 live, 2.0 replayed"
+    difference = "first difference: evaluation 1, test/loss: 1.0 live, 2.0 replayed"
     said = str(compare(live, other))
     assert said.startswith(f"{difference} (the data differ from those of the live run")
     same = write_live_run(tmp_path / "runs/same", loss=2.0)
@@ -240,7 +240,7 @@ def test_a_replay_with_kept_uploads_computes_no_work_of_clients(case, monkeypatc
     replayed = execute(replay_settings(live.directory))
     assert replayed.ok, replayed.summary["error"]
     comparison = compare(live.directory, replayed.directory)
-    assert str(comparison) == "same bits with kept uploads: model, 120 arrivals, 7 points"
+    assert str(comparison) == "same bits with kept uploads: model, 120 arrivals, 7 evaluations"
     with pytest.raises(ConfigError, match="live=recorded: must be joined by delay=recorded; afl-run --replay DIR"):
         run(["live=recorded", f"live.path={uploads}", "model=softmax", "n_clients=8"])
     content = uploads.read_bytes()
@@ -285,7 +285,7 @@ def test_clients_that_have_their_own_samples_only_are_replayed_with_and_without_
     with transport(monkeypatch, OwnSamples):
         live = run([*LIVE, *WORDS, *words, f"algorithm={name}", "model=softmax"])
     assert live.summary["task"]["smallest_client"] == 10
-    assert str(computed_replay(live.directory)) == "same bits with kept uploads: model, 120 arrivals, 7 points"
+    assert str(computed_replay(live.directory)) == "same bits with kept uploads: model, 120 arrivals, 7 evaluations"
     assert np.array_equal(np.load(live.directory / "counts.npy"), counts)
     for client in range(8):
         (folder / f"{client}.npz").unlink()

@@ -161,7 +161,7 @@ def test_a_run_whose_client_and_server_are_killed_and_stopped_is_replayed_to_the
     done = afl_run("--replay", str(directory))
     assert (done.returncode, done.stdout.splitlines()[-1]) == (
         0,
-        "same bits with kept uploads: model, 150 arrivals, 4 points",
+        "same bits with kept uploads: model, 150 arrivals, 4 evaluations",
     )
     assert not computed_replay(directory).difference  # nor did the uploads matter
 

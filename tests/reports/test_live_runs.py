@@ -46,7 +46,8 @@ def test_clients_of_a_live_run_have_their_delays_staleness_and_losses(tmp_path):
     assert found.iloc[2].fillna(-1).tolist() == [2, 0, -1, -1, -1, 0, 0]
     said = page.parts[page.parts.index("## Real and replayed") + 3].splitlines()
     assert said == [
-        "- ACE, delay = measured, seed 0: the replay has the same bits (model, 3 arrivals, 2 points; uploads computed)",
+        "- ACE, delay = measured, seed 0: the replay has the same bits "
+        "(model, 3 arrivals, 2 evaluations; uploads computed)",
         "- ACE, delay = measured, seed 1: the replay differs: arrival 2, time: 6 live, 7 replayed (torch 9 there)",
         "- ACE, delay = measured, seed 2: not replayed; `afl-run --replay DIR` repeats it in the simulator",
     ]

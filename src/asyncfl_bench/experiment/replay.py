@@ -121,7 +121,7 @@ class ReplayComparison:
     def __str__(self) -> str:
         if not self.difference:
             kept = " with kept uploads" if self.uploads == "kept" else ""
-            return f"same bits{kept}: model, {self.arrivals} arrivals, {self.points} points"
+            return f"same bits{kept}: model, {self.arrivals} arrivals, {self.points} evaluations"
         return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
 
 
@@ -143,7 +143,7 @@ def note_comparison(live: Path, comparison: ReplayComparison, identity: str) -> 
 def compare(live: Path, replay: Path) -> ReplayComparison:
     """Compare what two runs left: arrivals, then points, then the final model."""
     (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
-    difference = _first_difference("arrival", arrivals, others[0]) or _first_difference("point", points, others[1])
+    difference = _first_difference("arrival", arrivals, others[0]) or _first_difference("evaluation", points, others[1])
     for name, tensor in model.items():
         other = other_model.get(name)
         if not difference and (other is None or tensor.tobytes() != other.tobytes()):
@@ -216,7 +216,7 @@ class Repetition:
 
     def __str__(self) -> str:
         if not self.difference:
-            return f"same numbers: {self.points} points"
+            return f"same numbers: {self.points} evaluations"
         return f"first difference: {self.difference}\n{self.machines}"
 
 
@@ -232,7 +232,7 @@ def compare_repetition(archived: Record, result: RunResult) -> Repetition:
         pack_archive([result.directory], packed := Path(folder) / "repeated.parquet")
         (repeated,) = read_archive(packed)
     difference = (
-        _first_column_difference("point", archived.points, repeated.points)
+        _first_column_difference("evaluation", archived.points, repeated.points)
         or _first_column_difference("client", archived.clients, repeated.clients)
         or _first_number(archived.summary, repeated.summary)
     )

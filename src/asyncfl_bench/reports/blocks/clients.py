@@ -316,7 +316,7 @@ def _describe_replay(run: pd.Series) -> str:
     if same is None or same != same:
         return "not replayed; `afl-run --replay DIR` repeats it in the simulator"
     if same:
-        counts = f"{run[f'{_NOTED}arrivals']:g} arrivals, {run[f'{_NOTED}points']:g} points"
+        counts = f"{run[f'{_NOTED}arrivals']:g} arrivals, {run[f'{_NOTED}points']:g} evaluations"
         return f"the replay has the same bits (model, {counts}; uploads {run[f'{_NOTED}uploads']})"
     remark = run[f"{_NOTED}remark"]
     return f"the replay differs: {run[f'{_NOTED}difference']}" + (f" ({remark})" if remark else "")
