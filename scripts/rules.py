@@ -52,11 +52,11 @@ pages.
 MORE = """
 These rules receive gradients, the others differences:
 {gradients}.
-Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). The default of
-other rules is a number. The split rules {split} also receive messages.
+Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). The default
+of other rules is a number. The split rules {split} also receive messages.
 
-A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. Split rules add the bytes
-of activations, labels and replies. The exceptions are:
+A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. Split rules add the
+bytes of activations, labels and replies. The exceptions are:
 
 | rule | bytes, down + up | client keeps |
 | --- | --- | --- |
