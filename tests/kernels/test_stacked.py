@@ -171,7 +171,7 @@ def test_other_orders_of_layers_agree_too(module):
         "alexnet on 20x20 pixels": 50,
     }.items(),
 )
-def test_a_gradient_is_captured_and_takes_as_many_kernels_as_the_docs_say_for_any_number_of_rows(name, kernels):
+def test_a_gradient_is_captured_and_takes_as_many_kernels_for_any_number_of_rows(name, kernels):
     launches = set()
     for p in (1, 2):
         flat, (w_pd, x_pb, y_pb, weight_pb, out_pd, _) = stack_of(name, p, 2)
