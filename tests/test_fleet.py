@@ -41,8 +41,8 @@ def test_the_pages_command_leaves_what_the_page_says(fleet, afl_run):
     paused = run([*words, "availability.interrupted=paused", "progress=false"]).summary["used"]
     assert (paused["uploads"], paused["discarded"], paused["virtual_time"]) == (822, 0, 259200)
     said = " ".join(PAGE.split())
-    assert "801 uploads arrive and 41 pieces of work are lost" in said
-    assert "822 uploads arrive and none is lost" in said
+    assert "801 uploads arrive. 41 pieces of work are lost" in said
+    assert "such work resumes, and 822 uploads arrive" in said
 
 
 @pytest.mark.parametrize(

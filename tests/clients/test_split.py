@@ -33,7 +33,7 @@ def test_gradients_of_the_clients_part_are_clipped_as_they_come_back(clip, longe
 
 @pytest.mark.slow
 @pytest.mark.parametrize("executor", ["sequential", "threads"])
-def test_a_task_that_has_ended_is_let_go_at_once(executor):
+def test_a_client_whose_work_has_ended_is_let_go_at_once(executor):
     """Not when Python next looks for circles, which with few objects of many megabytes is late."""
     words = ["algorithm=gas", "scale=smoke", "delay=exponential", "client.local_steps=3", f"executor={executor}"]
     built = build_run(compose([*words, "threads=2", "budget.server_iterations=1000"]))
@@ -41,10 +41,10 @@ def test_a_task_that_has_ended_is_let_go_at_once(executor):
     gc.collect()
     gc.disable()
     try:
-        tasks = [weakref.ref(task) for task in built.executor._tasks.values()]
-        while built.simulation.counters.uploads < 3 * len(tasks):
+        clients = [weakref.ref(client) for client in built.executor._clients.values()]
+        while built.simulation.counters.uploads < 3 * len(clients):
             built.simulation.step()
-        assert len(tasks) > 3 and not any(task() for task in tasks)
+        assert len(clients) > 3 and not any(client() for client in clients)
     finally:
         gc.enable()
         built.executor.close()
