@@ -166,7 +166,7 @@ def test_the_first_round_of_ace_is_rounded_too():
 def test_a_gpus_whole_vectors_give_the_bits_of_a_cpus_parts():
     lengths = (700, 1, 300)
     parts, whole = (cache_of("int8", lengths=lengths) for _ in range(2))
-    whole._tensor_d = whole._tensor_of_each_place()
+    whole._tensor_d = whole._tensor_of_each_number()
     sums = [RunningSum(torch.zeros(1001)) for _ in range(2)]
     sums[1]._wide_d = None
     drawn = torch.Generator().manual_seed(0)
