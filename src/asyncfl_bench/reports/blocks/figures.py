@@ -376,7 +376,8 @@ def heat_maps(
                 colour = "white" if mean < low + 0.55 * (high - low) else "black"
             axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95)
         axes.set_title(one.title, fontsize=10)
-        axes.set_xticks(range(len(columns)), columns)
+        slant: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, columns)) > 12 else {}
+        axes.set_xticks(range(len(columns)), columns, **slant)
         axes.set_yticks(range(len(rows)), rows)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
