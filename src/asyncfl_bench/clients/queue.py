@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -41,7 +42,7 @@ class ComputedUpload(NamedTuple):
     outputs_uc: torch.Tensor | None = None
 
 
-class Computer(Stateful):
+class Computer(Stateful, ABC):
     """Computes several pieces of work together. The defaults compute one piece at its delivery, and have no state.
 
     most_pieces       pieces of work that are computed together
@@ -57,6 +58,7 @@ class Computer(Stateful):
     prefetch_below = 0
     separate_uploads = False
 
+    @abstractmethod
     def begin(
         self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks
     ) -> Callable[[], list[ComputedUpload]]:
@@ -65,7 +67,6 @@ class Computer(Stateful):
         ``out_pd`` is a list of rows with ``separate_uploads``, else one (p, d) tensor. The method may change the order
         of ``pieces``, and takes workspaces from ``blocks``.
         """
-        raise NotImplementedError
 
     def take_statistics(self, statistics: torch.Tensor | None) -> None:
         """Take the batch-norm statistics of an upload that reached the server."""
