@@ -51,7 +51,7 @@ Each rule has a page with its definition and the results of its runs. A claim of
 compares. Indications count as open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
 _RULES = """\
 [claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
-_BANK = "Test accuracy on new seeds, mean and deviation over seeds. A world without a tier lacks rules."
+_BANK = "Test accuracy on new seeds, mean and deviation over seeds, in the worlds that all rules have finished."
 _FINDINGS = "docs/findings"
 # column of claims.csv -> column of ``judge_claims``
 _CSV = {key: key for key in ("paper", "id", "board", "item", "rules", "claim", "measured", "verdict", "reason")}
@@ -224,25 +224,23 @@ def _index_part(rows: pd.DataFrame) -> Table:
         line = [f"[{names.algorithm_label(rule)}]({FOLDER}/{rule}.md)"]
         line.append(manual.describe_choice("algorithm", rule).removesuffix("."))
         line.append(f"{holds} / {fails} / {len(own) - holds - fails}" if len(own) else "")
-        lines.append([*line, *(means.get((rule, world), "") for world in worlds)])
-    heads = [f"tuned, {world.rpartition('/')[2]} [%]" for world in worlds]
-    frame = pd.DataFrame(lines, columns=["rule", "meaning", "hold / fail / open", *heads])
+        of_worlds = [means[rule, world] for world in worlds if (rule, world) in means]
+        lines.append([*line, " / ".join(of_worlds)])
+    tuned = " / ".join(world.rpartition("/")[2] for world in worlds)
+    frame = pd.DataFrame(lines, columns=["rule", "meaning", "hold / fail / open", f"tuned [%]: {tuned}"])
     return Table("rules", frame, frame)
 
 
 def _bank_table() -> pd.DataFrame:
-    """Return a row for each rule and world of the bank: world, rule, tier, accuracy with its deviation, seeds.
-
-    A world that lacks judged runs of some rules has no tiers.
-    """
+    """Return a row for each rule and complete world of the bank: world, rule, tier, accuracy ± deviation, seeds."""
     bank = load_bank()
     tiers = {world.name: world.tier_texts() for world in judge_worlds(bank)[0]}
     lines: list[list[Any]] = []
-    judged = bank[bank["stage"] == "judged"]
+    judged = bank[(bank["stage"] == "judged") & bank["world"].isin(tiers)]
     for (world, rule), of in judged.groupby(["world", "rule"], sort=False)["accuracy"]:
         mean, deviation = of.mean(skipna=False), of.std(ddof=1, skipna=False)
         text = "diverged" if math.isnan(mean) else f"{mean:.1f} ± {deviation:.1f}"
-        lines.append([world, rule, tiers[str(world)][str(rule)] if world in tiers else "", text, len(of)])
+        lines.append([world, rule, tiers[str(world)][str(rule)], text, len(of)])
     return pd.DataFrame(lines, columns=["world", "rule", "tier", "accuracy [%]", "seeds"], dtype=object)
 
 
