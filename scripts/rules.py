@@ -50,10 +50,10 @@ pages.
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
-These rules receive gradients, the others differences:
+By default these rules receive gradients, the others differences:
 {gradients}.
-Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). The default
-of other rules is a number. The split rules {split} also receive messages.
+Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). Other
+rules have a number. The split rules {split} also receive messages.
 
 A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. Split rules add the
 bytes of activations, labels and replies. The exceptions are:
@@ -125,18 +125,18 @@ def kept_by_clients(rule) -> str:
     if rule.resumes_from is not ServerRule.resumes_from:
         return "d, the model it resumes from"
     kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
-    meaning = {"previous": "d, its last upload", "sum": "d, the sum of its uploads"}
+    meaning = {"previous": "d, its last gradient", "sum": "d, the sum of its uploads"}
     said = meaning.get(kept, "d, its control variate") if kept else "0"
-    return said if rule.needs.keeps or not kept else f"0, or {said}"
+    return said if rule.needs.keeps or not kept else f"0, or with that setting {said}"
 
 
 def bytes_of_an_update(rule) -> str:
     vectors = 2 if rule.needs.keeps == "variate" else 1
     plain = f"{4 * vectors} d + {4 * vectors} d"
     if rule.resumes_from is not ServerRule.resumes_from:
-        return f"{4 * vectors} d, or 0 if the client resumes from its model, + {4 * vectors} d"
+        return f"{4 * vectors} d + {4 * vectors} d; 0 + {4 * vectors} d if the client resumes from its model"
     doubles = "previous" in keeps_in(rule)
-    return plain + (" or 4 d + 8 d with algorithm.rule=incremental" if doubles else "")
+    return plain + ("; 4 d + 8 d with algorithm.rule=incremental" if doubles else "")
 
 
 def steps(rule) -> str:
