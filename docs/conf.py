@@ -34,7 +34,7 @@ _CONTENTS = {
     "Explanation": "docs/explanation/architecture docs/explanation/performance",
     "Rules": " ".join(f"results/by_rule/{name}" for name in rules.rules()),
     "Findings": "docs/findings/ace docs/findings/asyncfeded docs/findings/afbs docs/findings/fedecho "
-    "docs/findings/gas docs/findings/rules docs/findings/bank docs/findings/memory docs/findings/leads "
+    "docs/findings/gas docs/findings/bank docs/findings/memory docs/findings/leads "
     "results/README results/bank/README results/declared build/pages/gallery",
     "Contribute": "docs/README CONTRIBUTING RELEASE CHANGELOG",
 }

@@ -142,24 +142,6 @@ def test_the_papers_scale_names_the_papers_encoders_and_a_folder_replaces_them()
     assert grid["model.path"] == ["an/encoder"]
 
 
-@pytest.mark.parametrize(("scale", "values"), [("medium", 6), *slow(("full", 8))])
-def test_the_overview_has_every_asynchronous_rule_with_as_many_steps_for_each(scale, values):
-    asked = ["sweep=rules/overview", f"scale={scale}"]
-    assert sweep_grids([*asked, "algorithm=ace"])[0]["delay"] == ["exp_beta5", "exp_beta30"]
-    jobs = jobs_of(drawn_grids([*asked, "delay=exp_beta5"]))  # one of them: each takes compositions
-    words = [dict(text.split("=", 1) for text in job) for job in jobs]
-    counts = Counter(job["algorithm"] for job in words)
-    rounds = {"fedavg", "fedprox", "fedopt", "feddyn", "minibatch_sfl", "s2fl", "splitfed"}
-    assert set(counts) == set(choices.options("algorithm")) - rounds
-    assert set(counts.values()) == {3 * values}
-    for name in counts:
-        own = [job for job in words if job["algorithm"] == name and job["seed"] == "0"]
-        (tuned,) = (key for key in own[0] if len({job[key] for job in own}) > 1)
-        assert tuned in ("algorithm.c", "client.lr")
-        steps = sorted(float(job[tuned]) for job in own)
-        assert len(set(steps)) == values and 30 < steps[-1] / steps[0] < 200
-
-
 @pytest.mark.slow
 def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_directory_of_its_own():
     words = ["sweep=asyncfeded/figure4", "scale=small", "seed=0", "paper=asyncfeded/synthetic,asyncfeded/femnist"]

@@ -900,5 +900,6 @@ def test_a_row_of_contrasts_is_unique_by_claim_contrast_and_cell():
     assert len(twins) > 50 and not any(twins.values())
 
 
-def test_a_paper_that_only_has_pages_has_no_claims():
-    assert "rules" not in PAPERS and read_claims("rules") == ()
+def test_a_paper_without_a_file_of_claims_has_no_claims(monkeypatch, tmp_path):
+    monkeypatch.setattr(claims, "paper_folders", lambda: {"mine": tmp_path})
+    assert read_claims("mine") == () and claims.papers_with_claims() == []
