@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from asyncfl_bench.config import Settings, options
+from asyncfl_bench.config.choices import variant
 from asyncfl_bench.config.composition import Compositions, check_composed
-from asyncfl_bench.config.variants import variant
 from asyncfl_bench.data.base import Outline
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.models.layers import Size

@@ -6,9 +6,8 @@ import re
 from pathlib import Path
 
 from asyncfl_bench.config import manual, options
-from asyncfl_bench.config.choices import groups
+from asyncfl_bench.config.choices import groups, variant
 from asyncfl_bench.config.settings import LISTED, PARTS
-from asyncfl_bench.config.variants import variant
 
 ROOT = Path(__file__).parents[1]
 SWEEPS = ROOT / "sweeps" / "README.md"

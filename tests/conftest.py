@@ -32,7 +32,7 @@ def own_folder(tmp_path, kernels, monkeypatch):
     """Runs go to the test's folder, and no test sees another's home, nor the archives of the checkout."""
     monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
-    monkeypatch.setattr("asyncfl_bench.tracking.progress_bar._SECONDS_TO_ANNOUNCE", 60.0)  # this machine may be busy
+    monkeypatch.setattr("asyncfl_bench.experiment.preflight.SECONDS_TO_ANNOUNCE", 60.0)  # this machine may be busy
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from asyncfl_bench.config import options
-from asyncfl_bench.config.variants import variant
+from asyncfl_bench.config.choices import variant
 from asyncfl_bench.experiment import machine
 
 ROOT = Path(__file__).parents[1]

@@ -15,12 +15,13 @@ import yaml
 from omegaconf import OmegaConf
 
 from asyncfl_bench.config import manual
+from asyncfl_bench.config.overrides import PRESETS
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.files import is_locked
 from asyncfl_bench.multirun.axes import sweep_grids
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.launchers import PRESETS, check_numbers, watch_squeue
+from asyncfl_bench.multirun.launchers import check_numbers, watch_squeue
 from asyncfl_bench.tracking.rundir import LOCK_NAME
 
 SWEEP = ["-m", "algorithm=asgd", "scale=smoke", "model=softmax", "progress=false", "output_dir=runs"]

@@ -201,6 +201,6 @@ def test_the_road_of_a_run_is_short(monkeypatch, tmp_path):
     road = {name for name in entered if name.partition("/")[0] in ("cli", "config", "experiment", "multirun")}
     assert {"config/resolve.resolve", "experiment/preflight.check"} < handed
     assert {"config/check", "experiment/execute", "hydra_plugins/asyncfl_groups", "types"} < entered
-    assert len(handed) <= 15, sorted(handed)
-    assert len(road) <= 19, sorted(road)
-    assert len(entered) <= 48, sorted(entered)
+    assert len(handed) <= 14, sorted(handed)
+    assert len(road) <= 14, sorted(road)
+    assert len(entered) <= 41, sorted(entered)

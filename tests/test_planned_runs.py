@@ -13,7 +13,7 @@ from tiers import slow
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.choices import composition, options
-from asyncfl_bench.config.interpolations import expand_overrides
+from asyncfl_bench.config.composition import expand_overrides
 from asyncfl_bench.config.manual import describe_root_settings, describe_settings
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.places import use_folders

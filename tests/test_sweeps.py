@@ -13,8 +13,8 @@ import yaml
 from tiers import slow
 
 from asyncfl_bench.config import choices, compose, places
+from asyncfl_bench.config.choices import variant
 from asyncfl_bench.config.settings import PARTS
-from asyncfl_bench.config.variants import variant
 from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.axes import combine, drawn_grids, jobs_of, sweep_grids, sweep_name
 from asyncfl_bench.multirun.jobs import Job, plan
@@ -156,9 +156,9 @@ def test_a_sweep_over_protocols_composes_each_with_its_own_settings_and_a_direct
 
 @pytest.mark.slow
 def test_the_hundred_runs_of_figure_2_take_a_dozen_compositions_by_hydra():
-    choices._compose_cached.cache_clear()
+    choices._compose.cache_clear()
     assert len(plan(["sweep=ace/figure2"])) == 100
-    assert choices._compose_cached.cache_info().misses <= 12  # 5 algorithms by 2 delays, and the sweep file's own
+    assert choices._compose.cache_info().misses <= 12  # 5 algorithms by 2 delays, and the sweep file's own
 
 
 @pytest.mark.slow

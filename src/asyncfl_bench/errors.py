@@ -5,7 +5,7 @@ from __future__ import annotations
 import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -215,3 +215,49 @@ def locating_user_errors() -> Iterator[None]:
         if lacks_memory(error) or not (place := user_location(error)):
             raise
         raise InputError(f"{place}: {typed_line(error)}") from error
+
+
+@contextmanager
+def locating_yaml_errors(group: str, choice: str, file: Path) -> Iterator[None]:
+    """Turn an exception that arises when the yaml of a choice is read into a ConfigError with its file and line."""
+    try:
+        yield
+    except BenchError:
+        raise
+    except Exception as error:
+        raise ConfigError(group, choice, _describe_yaml_error(file, error)) from None
+
+
+def _describe_yaml_error(file: Path, error: Exception) -> str:
+    """Return what is wrong in a yaml file, with the line where that is known."""
+    import yaml
+
+    if (line := _line_of_loop(file)) is not None:
+        return f"{describe_place(file, line)}: the alias is within what it repeats; write the values instead"
+    problem = str(getattr(error, "problem", None) or error).strip()
+    mark: Any = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    if mark is None:
+        return f"{describe_place(file)}: cannot be read: {problem.partition(chr(10))[0]}"
+    last = len(file.read_text(encoding="utf-8").splitlines())  # an error at the end is said of the line after it
+    place = describe_place(file, min(mark.line + 1, last))
+    if problem.startswith("found duplicate key"):
+        return f"{place}: {problem.removeprefix('found duplicate ')} is set before; remove one of the two lines"
+    wrong = "is not YAML" if not isinstance(error, yaml.constructor.ConstructorError) else "cannot be read"
+    return f"{place}: {wrong}: {problem}; write a line KEY: VALUE for each setting"
+
+
+def _line_of_loop(file: Path) -> int | None:
+    """Return the line of an alias within the value that it repeats; None without one."""
+    import yaml
+
+    anchors: list[str | None] = []  # of the lists and mappings that are open
+    with suppress(yaml.YAMLError, OSError, ValueError):
+        for event in yaml.parse(file.read_text(encoding="utf-8"), yaml.SafeLoader):
+            if isinstance(event, yaml.CollectionStartEvent):
+                anchors.append(event.anchor)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                anchors.pop()
+            elif isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
+                mark: Any = event.start_mark
+                return int(mark.line) + 1
+    return None

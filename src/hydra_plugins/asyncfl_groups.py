@@ -1,7 +1,7 @@
 """Yaml that Hydra would not find: groups of other places, the folder ``sweeps/``, and sections of papers and sweeps.
 
 ``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. Settings that a file of `paper` or `sweep` has for one profile,
-algorithm or scale are in its sections (asyncfl_bench.config.variants). Each kind of section is a group for Hydra.
+algorithm or scale are in its sections (asyncfl_bench.config.choices). Each kind of section is a group for Hydra.
 
 Plugins are in this package because Hydra accepts them from nowhere else.
 """
@@ -53,10 +53,9 @@ class GroupFolders(FileConfigSource):
 
     def _read_file(self, config_path: str, file: Path) -> ConfigResult:
         """Return a file without its sections. Raises ConfigError."""
-        from asyncfl_bench.config.choices import locating_yaml_errors
+        from asyncfl_bench.config.choices import SECTIONS
         from asyncfl_bench.config.settings import ORIGINS
-        from asyncfl_bench.config.variants import SECTIONS
-        from asyncfl_bench.errors import ConfigError, describe_place
+        from asyncfl_bench.errors import ConfigError, describe_place, locating_yaml_errors
 
         group, _, choice = config_path.partition("/")
         with locating_yaml_errors(group, choice, file):
@@ -91,7 +90,7 @@ class GroupFolders(FileConfigSource):
 
 
 def _section(config_path: str) -> dict[str, Any] | None:
-    from asyncfl_bench.config.variants import VARIANTS, variant
+    from asyncfl_bench.config.choices import VARIANTS, variant
 
     group, _, choice = config_path.partition("/")
     return variant(group, choice) if group in VARIANTS else None

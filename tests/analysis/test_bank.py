@@ -9,9 +9,9 @@ import pytest
 
 from asyncfl_bench import load_bank, load_points, load_runs
 from asyncfl_bench.analysis import bank
-from asyncfl_bench.config import compose, variants
+from asyncfl_bench.config import choices, compose
+from asyncfl_bench.config.choices import CHOSEN
 from asyncfl_bench.config.overrides import parse_override
-from asyncfl_bench.config.variants import CHOSEN
 from asyncfl_bench.files import read_yaml
 from asyncfl_bench.reports import cli
 from asyncfl_bench.reports.browser import html
@@ -63,11 +63,11 @@ def test_a_tuned_run_is_the_judged_run():
 
 def test_chosen_settings_are_added_to_those_that_a_world_has_for_the_rule(monkeypatch):
     chosen = {"mine": {"ace": {"algorithm.eta": 0.5}, "fedecho": {"algorithm.eta": 2.0, "client.lr": 0.1}}}
-    monkeypatch.setattr(variants, "chosen_settings", lambda: chosen)
+    monkeypatch.setattr(choices, "chosen_settings", lambda: chosen)
     of_rule = {"instead": {"unlabelled": "noise"}, "algorithm": {"teacher": 3}}
     tree = {"profiles": {"published": {"algorithms": {"fedecho": of_rule, "aced": {}}}}}
-    assert variants._add_tuned_profile(tree, "other") is tree
-    assert variants._add_tuned_profile(tree, "mine")["profiles"]["tuned"]["algorithms"] == {
+    assert choices._add_tuned_profile(tree, "other") is tree
+    assert choices._add_tuned_profile(tree, "mine")["profiles"]["tuned"]["algorithms"] == {
         "ace": {"algorithm": {"eta": 0.5}},
         "fedecho": {**of_rule, "algorithm": {"teacher": 3, "eta": 2.0}, "client": {"lr": 0.1}},
     }

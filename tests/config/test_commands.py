@@ -130,7 +130,7 @@ def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_onc
     compose, parse = hydra.compose, OverridesParser.parse_override
     monkeypatch.setattr(hydra, "compose", lambda *args, **named: composed.append(named) or compose(*args, **named))
     monkeypatch.setattr(OverridesParser, "parse_override", lambda self, text: parsed.append(text) or parse(self, text))
-    choices._compose_cached.cache_clear()
+    choices._compose.cache_clear()
     overrides.parse_override.cache_clear()
     assert (
         command._main(
@@ -144,9 +144,9 @@ def test_a_plan_composes_once_for_each_choice_of_groups_and_parses_each_word_onc
 
 
 def test_runs_in_several_folders_share_a_composition():
-    choices._compose_cached.cache_clear()
+    choices._compose.cache_clear()
     assert [compose([f"output_dir={name}"]).root.output_dir for name in ("one", "two")] == ["one", "two"]
-    assert choices._compose_cached.cache_info().misses == 1
+    assert choices._compose.cache_info().misses == 1
     placed = compose(["output_dir=three", "hydra.run.dir=${output_dir}/here"])
     assert str(placed.directory) == "three/here"
 

@@ -5,9 +5,8 @@ from functools import partial
 import pytest
 
 from asyncfl_bench.config import places
-from asyncfl_bench.config.choices import composition, options
+from asyncfl_bench.config.choices import VARIANTS, composition, options, papers_with, variant
 from asyncfl_bench.config.manual import describe_choices
-from asyncfl_bench.config.variants import VARIANTS, papers_with, variant
 
 ROOT = places.config_directory().parent
 GLOBAL = "# @package _global_\n# A paper\n"

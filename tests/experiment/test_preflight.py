@@ -11,7 +11,6 @@ from asyncfl_bench.config import compose
 from asyncfl_bench.data.datasets import Digits, DigitsConfig
 from asyncfl_bench.experiment import preflight
 from asyncfl_bench.randomness import Streams
-from asyncfl_bench.tracking import progress_bar
 
 
 def run_without_torch(monkeypatch, *words):
@@ -41,8 +40,8 @@ def hide_torch(monkeypatch):
 def test_a_load_that_takes_long_is_announced(monkeypatch):
     hide_torch(monkeypatch)
     said, was_said, load = [], threading.Event(), preflight.Preflight._load
-    monkeypatch.setattr(progress_bar, "say", lambda text: (said.append(text), was_said.set()))
-    monkeypatch.setattr(progress_bar, "_SECONDS_TO_ANNOUNCE", 0.001)
+    monkeypatch.setattr(preflight, "say", lambda text: (said.append(text), was_said.set()))
+    monkeypatch.setattr(preflight, "SECONDS_TO_ANNOUNCE", 0.001)
     monkeypatch.setattr(preflight.Preflight, "_load", lambda *given: was_said.wait(10) and load(*given))
     settings = compose(["algorithm=asgd", "dataset=synthetic", "model=softmax", "n_clients=5"])
     preflight.Preflight().check(settings)

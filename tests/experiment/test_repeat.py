@@ -8,8 +8,7 @@ import pytest
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.config.composition import repeated_settings
-from asyncfl_bench.config.saved import check_saved, saved_config
+from asyncfl_bench.config.saved import check_saved, repeated_settings, saved_config
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.replay import find_archived_run, settings_to_repeat
 from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive

@@ -14,12 +14,11 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from ..config.choices import choice_file
+from ..config.choices import CHOSEN, choice_file
 from ..config.overrides import parse_override
 from ..config.places import bank_folder
 from ..config.search_stages import BANK, declared_stages, multiply_step
 from ..config.settings import SEARCH_SPACE
-from ..config.variants import CHOSEN
 from ..errors import BenchError, InputError
 from ..files import read_yaml, to_yaml, write_text
 from ..tracking.records import MEASURED

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
 from ..config.classes import check_members
+from ..config.composition import asks_for_multirun
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
-from ..multirun.axes import asks_for_multirun
 from .objects import Objects, Overrides, list_overrides
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..config.interpolations import expand_overrides
+from ..config.composition import expand_overrides
 from ..config.overrides import MOST_RUNS, flat_items, parse_override, type_value
 from ..errors import ConfigError
 
@@ -84,9 +84,11 @@ class Objects:
 
     def refuse_settings(self, words: list[str]) -> None:
         """Raise ConfigError for settings of a group that an object replaces."""
-        for key in {parse_override(text).key for text in words}:
-            if (group := key.partition(".")[0]) in self.nodes:
-                raise ConfigError(key, "", f"does not go with an object as {group}; give it to the object itself")
+        for one in map(parse_override, words):
+            if one.section in self.nodes:
+                raise ConfigError(
+                    one.key, "", f"does not go with an object as {one.section}; give it to the object itself"
+                )
 
     @contextmanager
     def lending_objects(self) -> Iterator[None]:

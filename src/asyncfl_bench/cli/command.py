@@ -7,12 +7,12 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
-from ..config.composition import compose, refuse_listed_axis
-from ..config.interpolations import expand_overrides
+from ..config.composition import asks_for_multirun, chosen_config, compose, expand_overrides, refuse_listed_axis
 from ..config.overrides import parse_override, quote_override
 from ..config.places import take_folders
 from ..config.settings import RootConfig
@@ -20,11 +20,11 @@ from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
 from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending
-from ..multirun.axes import SHORT, asks_for_multirun, chosen_config
-from ..multirun.decide_words import asks_for_looks, split_request
+from ..multirun.axes import SHORT
+from ..multirun.decide_words import split_request
 from ..multirun.run import closing_line, plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, unknown_option
-from .json_objects import JsonObject, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
+from .json_objects import Fields, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
 from .repetition import repeat_run, replay_run
 
@@ -37,6 +37,19 @@ _WITHOUT_JSON = (
     *HYDRA_FLAGS,
     *("-h", "--help", "--version", "--sync", "--import-fleet", "--live-app", "--replay", "--repeat"),
 )
+
+
+class JsonObject:
+    """The fields that a command adds to its object. is_wanted: the command has ``--json``."""
+
+    def __init__(self, is_wanted: bool):
+        self.is_wanted = is_wanted
+        self.fields: Fields = {}
+
+    def add(self, describe: Callable[..., Fields], *described: Any) -> None:
+        """Add what ``describe(*described)`` returns, if the object is wanted."""
+        if self.is_wanted:
+            self.fields |= describe(*described)
 
 
 def main() -> None:
@@ -123,7 +136,7 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
         if flag in others:
             return others[flag](flag, names)
         if flag == "--list":
-            return list_runs(flag, names, json_object)
+            return list_runs(flag, names, json_object.add)
         if "--check" in arguments:
             return _check_contract([a for a in arguments if a != "--check"], json_object)
         if any(a in HYDRA_FLAGS for a in arguments):
@@ -133,7 +146,7 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
             raise InputError("--measure goes with --plan")
         multirun, overrides = _split_arguments([a for a in arguments if a not in ("--plan", "--measure")])
         multirun = multirun or asks_for_multirun(overrides)
-        if asks_for_looks(overrides) and not multirun:
+        if not multirun and any(parse_override(text).section == "decide" for text in overrides):
             allowed = "goes with a multirun: afl-run -m algorithm=ace,mine decide=true, or a sweep"
             raise ConfigError("decide", "true", allowed)
         if planned:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,19 +29,6 @@ _OF_SUMMARY = (
     "warning",
     "error",
 )
-
-
-class JsonObject:
-    """The fields that a command adds to its object. is_wanted: the command has ``--json``."""
-
-    def __init__(self, is_wanted: bool):
-        self.is_wanted = is_wanted
-        self.fields: Fields = {}
-
-    def add(self, describe: Callable[..., Fields], *described: Any) -> None:
-        """Add what ``describe(*described)`` returns, if the object is wanted."""
-        if self.is_wanted:
-            self.fields |= describe(*described)
 
 
 def describe_run(result: RunResult) -> Fields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from ..files import clean_text, expand_home, is_locked, show
 from ..multirun.progress import count_runs
 from ..tracking.records import Record, find_runs, read_directory
 from ..tracking.rundir import LOCK_NAME
-from .json_objects import JsonObject
+from .json_objects import Fields
 
 
-def list_runs(flag: str, names: Sequence[str], json_object: JsonObject) -> int:
+def list_runs(flag: str, names: Sequence[str], add: Callable[[Callable[[], Fields]], None]) -> int:
     """Print a line for each run at or below the named places, ``runs`` if there are none. Returns the exit code.
 
+    add  of the command's object for ``--json``
     Raises InputError for a place that does not exist.
     """
     places = [expand_home(name, flag) for name in names or ["runs"]]
@@ -26,7 +27,7 @@ def list_runs(flag: str, names: Sequence[str], json_object: JsonObject) -> int:
         if not place.exists():
             raise InputError(f"{flag}={place}: no such folder or archive; name one with runs: afl-run {flag} WHERE")
     runs = list(_describe_runs(places))
-    json_object.add(lambda: {"runs": runs})
+    add(lambda: {"runs": runs})
     width = max((len(one["state"]) for one in runs), default=0)
     for one in runs:
         accuracy = "" if one["accuracy"] is None else f"{100 * one['accuracy']:.1f} %"

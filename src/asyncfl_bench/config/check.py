@@ -1,4 +1,4 @@
-"""A composed config held against the dataclasses of its parts: unknown keys, types, ranges, and combinations.
+"""A composed config held against the dataclasses of its parts: overrides, unknown keys, types, ranges, combinations.
 
 Every part keeps its own dataclass of settings beside its code; a yaml names the class and its numbers. Nothing here
 imports torch or data, so a mistake is answered before anything is loaded.
@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import importlib.util
 import os
+from collections.abc import Iterable, Sequence
 from typing import Any, cast, get_type_hints
 
 from omegaconf import OmegaConf
@@ -17,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..data.base import PrivateConfig
 from ..errors import (
+    MOST_LISTED,
     ConfigError,
     check,
     did_you_mean,
@@ -27,8 +29,10 @@ from ..errors import (
 from ..files import expand_home, sha256_of
 from ..models.base import ModelConfig
 from ..ranges import absent_settings, describe_range, setting_fields
+from ..simulation.budget import TARGET
+from .choices import choices_with
 from .classes import digest_code, digest_modules, part_class
-from .overrides import describe_multirun
+from .overrides import Override, describe_multirun, parse_override
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -278,3 +282,80 @@ def _resolved_tree(
     tree |= {name: _part_tree(part) for name, part in parts.items()}
     tree |= {group: {name: _part_tree(part) for name, part in chosen.items()} for group, chosen in listed.items()}
     return tree | {name: dataclasses.asdict(config) for name, config in configs.items() if name not in ("", *parts)}
+
+
+class UnknownSetting(ConfigError):
+    """A setting that the composed parts do not have. Other choices may have it."""
+
+
+def set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> bool:
+    """Set one value in the tree. Returns True for a setting of a part that its yaml does not list.
+
+    Raises UnknownSetting if there is no such setting.
+    """
+    *sections, last = one.key.split(".")
+    node: Any = tree
+    walked: list[str] = []
+    is_added = False
+    for part in (*sections, last):
+        if not isinstance(node, dict) or part not in node:
+            fields_below = _fields_below(tree, walked)
+            if part not in fields_below:
+                raise _unknown_setting(tree, one, walked, part, [*fields_below, *(known_groups if not walked else ())])
+            node[part], is_added = {}, True
+        parent, node = node, node[part]
+        walked.append(part)
+    parent[last] = copy.deepcopy(one.value)
+    return is_added
+
+
+def _fields_below(tree: dict[str, Any], walked: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a part, or of a section of it, with their types; without a part none."""
+    node: Any = tree
+    found: dict[str, Any] = {}
+    for name in walked:
+        node = node.get(name) if isinstance(node, dict) else None
+        if isinstance(node, dict) and "_target_" in node:
+            schema = part_class(f"{walked[0]}._target_", str(node["_target_"])).Config
+        else:
+            schema = found.get(name)
+        found = get_type_hints(schema) if dataclasses.is_dataclass(schema) else {}
+    return found
+
+
+def _unknown_setting(
+    tree: dict[str, Any], one: Override, walked: Sequence[str], part: str, more: Iterable[str]
+) -> UnknownSetting:
+    """Return the error of a key whose ``part`` is not below the walked ones. more: names that are there besides."""
+    node: Any = tree
+    for name in walked:
+        node = node[name]
+    shown = [name for name in dict.fromkeys([*(node if isinstance(node, dict) else ()), *more]) if name != "_target_"]
+    if not walked:
+        shown.sort()
+    inside = f" of {'.'.join(walked)}" if walked else ""
+    known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
+    value = one.text.partition("=")[2]
+    others = choices_with(walked[0], part) if len(walked) == 1 else []
+    if not others and (said := suggest_setting(one.key, value, tree)):
+        return UnknownSetting(one.key, value, said)
+    near = f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
+    return UnknownSetting(one.key, value, f"no such setting{inside}{near}{known}")
+
+
+def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
+    """Limits among ``overrides`` replace all limits that yaml files set, except a target, which a run may miss.
+
+    Raises ConfigError when none is left.
+    """
+    if not isinstance(tree["budget"], dict):
+        return  # what it must be is said by the check of all settings
+    words = [parse_override(text) for text in overrides]
+    keys = [one.key.removeprefix("budget.") for one in words if one.key.startswith("budget.")]
+    keys += [key for one in words if one.key == "budget" and isinstance(one.value, dict) for key in one.value]
+    given = {key: tree["budget"].get(key) for key in keys if key != TARGET}
+    if any(limit is not None for limit in given.values()):
+        tree["budget"].update({key: None for key in tree["budget"] if key not in (*given, TARGET)})
+    elif given and not any(limit for key, limit in tree["budget"].items() if key != TARGET):
+        key = next(iter(given))
+        raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")

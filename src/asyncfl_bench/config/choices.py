@@ -1,27 +1,52 @@
-"""The groups of yaml files: where they are, what may be chosen, and Hydra's own composition of a choice."""
+"""The groups of yaml files: what may be chosen, their sections for single choices, and Hydra's own composition.
+
+A file of `paper` or `sweep` has settings for one profile, algorithm or scale in sections named after groups::
+
+    profiles:
+      fair:
+        algorithms:
+          fedbuff:
+            client: {lr: 1.0}
+
+Hydra asks for this as ``paper_algorithm/PAPER/fair/fedbuff`` (hydra_plugins/asyncfl_groups.py).
+"""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import PACKAGE, BenchError, ConfigError, check, describe_place, list_some, must_be_one_of
+from omegaconf import OmegaConf
+
+from ..errors import PACKAGE, ConfigError, check, did_you_mean, list_some, locating_yaml_errors, must_be_one_of
+from ..files import read_yaml
 from .classes import defaults_of_class, part_class
 from .other_names import describe_other_choice
 from .overrides import describe_multirun, parse_override
-from .places import class_names, places
+from .places import bank_folder, class_names, places
 from .settings import DEFAULT_STEP, LISTED, PARTS, SEARCH_SPACE
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
 # `refused`: group -> why its choice does not go with the file. The others are a sweep's: its `instead`, its overrides.
-INSTEAD, REFUSED, SWEEP_INSTEAD, SWEEP_CHOICES = SECTIONS = ("instead", "refused", "sweep_instead", "sweep_choices")
+INSTEAD, REFUSED, SWEEP_INSTEAD, SWEEP_CHOICES = _NO_SETTINGS = ("instead", "refused", "sweep_instead", "sweep_choices")
 Files = tuple[tuple[Path, ...], int]  # of _yaml_files
+CHOSEN = "chosen.yaml"  # of the bank: the settings of profile=tuned, by world and rule
+TUNED = "tuned"
+SECTIONS = {"profiles": "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
+# group in conf/config.yaml -> the group of the file, and the sections from the outer one to the inner one
+VARIANTS = {
+    "paper_profile": ("paper", "profiles"),
+    "paper_algorithm": ("paper", "profiles", "algorithms"),
+    "paper_scale": ("paper", "scales"),
+    "sweep_profile": ("sweep", "profiles"),
+    "sweep_scale": ("sweep", "scales"),
+    "sweep_profile_scale": ("sweep", "profiles", "scales"),
+}
 
 
 def options(group: str) -> list[str]:
@@ -43,52 +68,6 @@ def choice_file(group: str, choice: str) -> Path:
     return owners[0].folder(group) / f"{choice}.yaml"
 
 
-@contextmanager
-def locating_yaml_errors(group: str, choice: str, file: Path) -> Iterator[None]:
-    """Turn an exception that arises when the yaml of a choice is read into a ConfigError with its file and line."""
-    try:
-        yield
-    except BenchError:
-        raise
-    except Exception as error:
-        raise ConfigError(group, choice, _describe_yaml_error(file, error)) from None
-
-
-def _describe_yaml_error(file: Path, error: Exception) -> str:
-    """Return what is wrong in a yaml file, with the line where that is known."""
-    import yaml
-
-    if (line := _line_of_loop(file)) is not None:
-        return f"{describe_place(file, line)}: the alias is within what it repeats; write the values instead"
-    problem = str(getattr(error, "problem", None) or error).strip()
-    mark: Any = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
-    if mark is None:
-        return f"{describe_place(file)}: cannot be read: {problem.partition(chr(10))[0]}"
-    last = len(file.read_text(encoding="utf-8").splitlines())  # an error at the end is said of the line after it
-    place = describe_place(file, min(mark.line + 1, last))
-    if problem.startswith("found duplicate key"):
-        return f"{place}: {problem.removeprefix('found duplicate ')} is set before; remove one of the two lines"
-    wrong = "is not YAML" if not isinstance(error, yaml.constructor.ConstructorError) else "cannot be read"
-    return f"{place}: {wrong}: {problem}; write a line KEY: VALUE for each setting"
-
-
-def _line_of_loop(file: Path) -> int | None:
-    """Return the line of an alias within the value that it repeats; None without one."""
-    import yaml
-
-    anchors: list[str | None] = []  # of the lists and mappings that are open
-    with suppress(yaml.YAMLError, OSError, ValueError):
-        for event in yaml.parse(file.read_text(encoding="utf-8"), yaml.SafeLoader):
-            if isinstance(event, yaml.CollectionStartEvent):
-                anchors.append(event.anchor)
-            elif isinstance(event, yaml.CollectionEndEvent):
-                anchors.pop()
-            elif isinstance(event, yaml.AliasEvent) and event.anchor in anchors:
-                mark: Any = event.start_mark
-                return int(mark.line) + 1
-    return None
-
-
 def groups() -> dict[str, str]:
     """Config groups in the order of conf/config.yaml, each with the one-line description beside it there."""
     described = {}
@@ -105,14 +84,14 @@ def choices_with(group: str, setting: str) -> list[str]:
     searched = places() if group in (*PARTS, *LISTED) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     line = re.compile(rf"^(  )?{re.escape(setting)}:", re.M)  # indented in a file that sets other sections, too
-
-    def has_setting(file: Path) -> bool:
-        if line.search(file.read_text(encoding="utf-8", errors="replace")):
-            return True
-        own = [name for name in class_names(file) if name.partition(".")[0] == PACKAGE]
-        return any(setting in defaults_of_class(group, name) for name in own)
-
-    return sorted(file.stem for file in files if has_setting(file))
+    return sorted(
+        file.stem
+        for file in files
+        if line.search(file.read_text(encoding="utf-8", errors="replace"))
+        or any(
+            setting in defaults_of_class(group, name) for name in class_names(file) if name.startswith(f"{PACKAGE}.")
+        )
+    )
 
 
 class Composition:
@@ -129,7 +108,6 @@ class Composition:
     @functools.cached_property
     def raw_hydra(self) -> dict[str, Any]:
         """The same of Hydra's settings."""
-        from omegaconf import OmegaConf
 
         return cast(dict[str, Any], OmegaConf.to_container(self.config.hydra))
 
@@ -154,7 +132,7 @@ class Composition:
 def composition(overrides: Sequence[str]) -> Composition:
     """Return what Hydra composes of ``overrides`` and of what ``instead`` adds to them. Raises ConfigError."""
     files = _yaml_files()
-    return _compose([*_substitute(overrides, files), *overrides], files)
+    return _compose((*_substitute(overrides, files), *overrides), files)
 
 
 def substituted_choices(overrides: list[str]) -> list[str]:
@@ -170,7 +148,7 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     parsed = [parse_override(text) for text in overrides]
     chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
-    choosing = [one.text for one in parsed if "/" in one.key or one.key in known]
+    choosing = tuple(one.text for one in parsed if "/" in one.key or one.key in known)
     composed = _compose(choosing, files)
     added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
     # a rule without a setting of the length or profile is refused: it would be compared at another budget or step
@@ -178,7 +156,7 @@ def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     return added + [word for group in replaced for word in _removals(group, composed, choosing)]
 
 
-def _removals(group: str, composed: Composition, choosing: list[str]) -> list[str]:
+def _removals(group: str, composed: Composition, choosing: Sequence[str]) -> list[str]:
     """Return overrides that take out settings of a replaced part that the chosen part does not have."""
     own: Any = composed.config[group]
     if not (foreign := {*own} - _settings_of(group, own)):
@@ -220,9 +198,8 @@ def to_containers(config: Any) -> dict[str, Any]:
 
 def _settings_alone(config: Any, resolve: bool) -> dict[str, Any]:
     """Return the settings of a composed config, without sections that are no settings."""
-    from omegaconf import OmegaConf
 
-    masked = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *SECTIONS)])
+    masked = OmegaConf.masked_copy(config, [key for key in config if key not in ("hydra", *_NO_SETTINGS)])
     tree = cast(dict[str, Any], OmegaConf.to_container(masked, resolve=resolve))
     if isinstance(rule := tree.get("algorithm"), dict):
         rule.pop(SEARCH_SPACE, None)
@@ -241,26 +218,20 @@ def _yaml_files() -> Files:
     return folders, newest
 
 
-def _compose(overrides: Sequence[str], files: Files) -> Composition:
-    """Return Hydra's composition of exactly these overrides. Raises ConfigError."""
-    # Hydra knows no null among choices
-    return _compose_cached(tuple(text for text in overrides if text != "sweep=null"), files)
-
-
 @functools.lru_cache(maxsize=256)
-def _compose_cached(overrides: tuple[str, ...], files: Files) -> Composition:
-    """As ``_compose``, once for the same yaml files."""
+def _compose(overrides: tuple[str, ...], files: Files) -> Composition:
+    """Return Hydra's composition of exactly these overrides, once for the same yaml files. Raises ConfigError."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
 
     before = GlobalHydra.instance().hydra  # a job of a multirun composes inside Hydra's own main
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(places()[0].conf), job_name="run", version_base="1.3"):
-            composed = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+            words = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
+            composed = hydra_compose("config", overrides=words, return_hydra_config=True)
         for key in ("mode", "output_subdir", "job.chdir", "sweeper.max_batch_size"):  # read once for all runs
             OmegaConf.select(composed, f"hydra.{key}")  # raises an error for an interpolation of nothing
         return Composition(composed)
@@ -288,3 +259,96 @@ def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
     named = [o for o in overrides if (key := parse_override(o).key) in text or (section and key.startswith(section[1]))]
     key, _, value = [*overrides[-1:], *named[:1]][-1].lstrip("+~").partition("=") if overrides else ("config", "", "")
     return ConfigError(key, value, text.partition(", set env var HYDRA_FULL_ERROR")[0])
+
+
+def variant(group: str, choice: str) -> dict[str, Any] | None:
+    """The settings in one section, for ``paper_algorithm`` and ``PAPER/fair/fedbuff``; None without that section.
+
+    The file's own settings replace those of a file that it includes. Raises ConfigError for a malformed section.
+    """
+    owner, *sections = VARIANTS[group]
+    words = choice.split("/")
+    name, chosen = "/".join(words[: -len(sections)]), words[-len(sections) :]
+    return _find_section(owner, name, tuple(zip(sections, chosen, strict=False)))
+
+
+def papers_with(profile: str) -> list[str]:
+    """The papers that a profile other than `published` is there for; `none` is a run without a paper."""
+    return [paper for paper in options("paper") if variant("paper_profile", f"{paper}/{profile}") is not None]
+
+
+def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+    """Return a section of a file or of a file it includes. path: (section, choice) from the outer to the inner one."""
+    files = (place.folder(group) / f"{name}.yaml" for place in places())
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return None
+    included, known = _read_sections(group, name, file, file.stat().st_mtime_ns)
+    if own := known.get(path):
+        return own
+    inherited = (_find_section(group, one, path) for one in reversed(included))
+    return next((found for found in inherited if found is not None), known.get(path))
+
+
+@functools.lru_cache(maxsize=256)
+def _read_sections(group: str, name: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
+    """Return (the files that it includes, the settings by sections and choices).
+
+    changed: when the file was last changed, in ns; of the cache's key
+    """
+    with locating_yaml_errors(group, name, file):
+        tree: Any = OmegaConf.to_container(OmegaConf.load(file))  # reads 3e-5 as a number, unlike PyYAML
+    known: dict[tuple, dict[str, Any]] = {}
+    if not isinstance(tree, dict):
+        return [], known  # Hydra says what is wrong
+    if group == "paper":
+        tree = _add_tuned_profile(tree, name)
+    _collect_sections(group, file, tree, (), known)
+    defaults = tree.get("defaults")
+    return [one for one in defaults if isinstance(one, str)] if isinstance(defaults, list) else [], known
+
+
+def _add_tuned_profile(tree: dict[str, Any], world: str) -> dict[str, Any]:
+    """Return the tree of a world of the bank with a profile of the chosen settings, those of ``published`` besides."""
+    chosen = chosen_settings().get(world)
+    if chosen is None:
+        return tree
+    profiles = tree.get("profiles", {})
+    rules = {rule: OmegaConf.create(of) for rule, of in profiles.get("published", {}).get("algorithms", {}).items()}
+    for rule, settings in chosen.items():
+        for key, value in settings.items():
+            OmegaConf.update(rules.setdefault(rule, OmegaConf.create()), key, value)
+    tuned = {"algorithms": {rule: OmegaConf.to_container(rules[rule]) for rule in chosen}}
+    return tree | {"profiles": profiles | {TUNED: tuned}}
+
+
+@functools.cache
+def chosen_settings() -> dict[str, dict[str, dict[str, Any]]]:
+    """Return the settings that the bank chose: world -> rule -> key -> value."""
+    file = bank_folder() / CHOSEN
+    return read_yaml(file) if file.is_file() else {}
+
+
+def _collect_sections(
+    group: str, file: Path, node: dict[str, Any], path: tuple, known: dict[tuple, dict[str, Any]]
+) -> None:
+    """Add the sections of a node to `known`. Raises ConfigError for sections that no run reads."""
+    for section in [key for key in node if key in SECTIONS]:
+        outer = ".".join(word for step in path for word in step)
+        key = f"{outer}.{section}" if outer else section
+        walked = (group, *(name for name, _ in path), section)
+        if all(walked != sections[: len(walked)] for sections in VARIANTS.values()):
+            raise ConfigError(key, "", f"is a section that {group}s do not have there; in {file}")
+        held, choices = node[section], options(SECTIONS[section])
+        if not isinstance(held, dict):
+            raise ConfigError(key, held, f"must hold settings for each of some of {list_some(choices)}; in {file}")
+        for choice, settings in held.items():
+            if choice not in choices:
+                near = did_you_mean(str(choice), choices)
+                named = f"must be named after a choice of {SECTIONS[section]}{near}: {list_some(choices)}"
+                raise ConfigError(f"{key}.{choice}", "", f"{named}; in {file}")
+            if not isinstance(settings, dict):
+                raise ConfigError(f"{key}.{choice}", settings, f"must hold settings; in {file}")
+            inner = (*path, (section, choice))
+            known[inner] = {name: value for name, value in settings.items() if name not in SECTIONS}
+            _collect_sections(group, file, settings, inner, known)

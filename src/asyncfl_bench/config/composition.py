@@ -1,4 +1,4 @@
-"""Overrides composed with the yaml groups and checked, with mistakes answered in one line.
+"""Overrides composed with the yaml groups and checked, with the values that interpolations have in a run.
 
 ``compose`` is what a single run uses, with one composition by Hydra; ``Compositions`` shares compositions between the
 jobs of a multirun.
@@ -8,31 +8,41 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, get_type_hints
+from typing import Any, cast
 
 from omegaconf import OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError, OmegaConfBaseException
 
-from ..errors import MOST_LISTED, PACKAGE, ConfigError, check, did_you_mean, list_some
+from ..errors import PACKAGE, ConfigError, check, first_line, list_some
 from ..files import expand_home, read_yaml
-from ..simulation.budget import TARGET
-from .check import check_settings
-from .choices import Composition, choice_file, choices_with, composition, groups
+from .check import check_settings, replace_limits, set_value
+from .choices import TUNED, Composition, choice_file, composition, groups, options, papers_with, variant
 from .classes import part_class
-from .interpolations import RunConfig
-from .overrides import Override, check_hydra, check_hydra_of_single_run, check_hydra_words, parse_override
+from .overrides import (
+    Override,
+    check_hydra,
+    check_hydra_of_single_run,
+    check_hydra_words,
+    check_plugin,
+    has_interpolation,
+    parse_override,
+    type_text,
+    type_value,
+)
 from .places import class_names, command_text
-from .saved import START_AGAIN, saved_config
-from .settings import LISTED, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, identity_of_tree
-from .suggestions import suggest_setting
-from .variants import TUNED, papers_with, variant
+from .saved import resumed_settings
+from .settings import LISTED, PARTS, RootConfig, Settings
 
 _SERVER_STEPS = ("eta", "c", "total_steps", "alpha", "lam", "lam_over_eps", "server_lr")
 STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
 
 OWN = "own"  # the choice of a group whose part is an object of the Python program
+# Hydra's folders, with what conf/config.yaml sets
+FOLDERS = {"hydra.run.dir": "${output_dir}", "hydra.sweep.dir": "${output_dir}", "hydra.sweep.subdir": "."}
 
 
 def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingProxyType({})) -> Settings:
@@ -40,7 +50,7 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
     words = [parse_override(text) for text in overrides]
     resumed = [w for w in words if w.key == "resume" and w.values and w.values[0] != "null"]
     if resumed:
-        return _resumed_settings(str(resumed[-1].value), [w for w in words if w.key != "resume"])
+        return resumed_settings(str(resumed[-1].value), [w for w in words if w.key != "resume"])
     check_hydra_words(overrides, multirun=False)
     run = Compositions().config(overrides)
     settings = _placed_settings(run, overrides, own)
@@ -75,7 +85,7 @@ class Compositions:
         words = [parse_override(text) for text in overrides]
         composed, values = self._split(words)
         tree = copy.deepcopy(composed.raw)
-        added = {one.key for one in values if _set_value(tree, one, self._groups)}
+        added = {one.key for one in values if set_value(tree, one, self._groups)}
         run = RunConfig(composed, tree, words, self._clock, added)
         replace_limits(run.tree, [one.text for one in words])
         return run
@@ -116,6 +126,26 @@ class Compositions:
                     self._file(one.key, choice)
 
 
+def chosen_config(overrides: Sequence[str]) -> Any:
+    """The config with what ``overrides`` choose, each at its first value: a sweep file's own settings depend on that.
+
+    Raises ConfigError.
+    """
+    words = [parse_override(text) for text in overrides]
+    for one in words:
+        check_plugin(one)
+    first = [parse_override(one.text_of_first_value) for one in words if one.values]
+    return Compositions().compose_choices(first).config
+
+
+def asks_for_multirun(overrides: list[str]) -> bool:
+    """Return True if the overrides name a sweep file, or a file or word that sets Hydra's mode to MULTIRUN."""
+    if any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides):
+        return True
+    mode = chosen_config(overrides).hydra.mode
+    return mode is not None and mode.name == "MULTIRUN"
+
+
 def _has_default_steps(overrides: Iterable[str]) -> bool:
     """Return True if no override is a step size, or chooses a file that sets some: a paper, a sweep, a profile, or one
     of another group (``+experiment=mine``)."""
@@ -128,24 +158,6 @@ def refuse_listed_axis(one: Override) -> None:
     """Raise ConfigError for ``tracking=wandb,csv``, which would be two runs of one identity."""
     if one.key in LISTED and one.several:
         raise ConfigError(one.key, ",".join(one.values), f"several in one run are written [{','.join(one.values)}]")
-
-
-def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Limits among ``overrides`` replace all limits that yaml files set, except a target, which a run may miss.
-
-    Raises ConfigError when none is left.
-    """
-    if not isinstance(tree["budget"], dict):
-        return  # what it must be is said by the check of all settings
-    words = [parse_override(text) for text in overrides]
-    keys = [one.key.removeprefix("budget.") for one in words if one.key.startswith("budget.")]
-    keys += [key for one in words if one.key == "budget" and isinstance(one.value, dict) for key in one.value]
-    given = {key: tree["budget"].get(key) for key in keys if key != TARGET}
-    if any(limit is not None for limit in given.values()):
-        tree["budget"].update({key: None for key in tree["budget"] if key not in (*given, TARGET)})
-    elif given and not any(limit for key, limit in tree["budget"].items() if key != TARGET):
-        key = next(iter(given))
-        raise ConfigError(f"budget.{key}", None, "must be a number, or another limit of budget must be")
 
 
 def refuse_idle(one: Override, idle: Mapping[str, str]) -> None:
@@ -184,7 +196,7 @@ def check_composed(
         if target.partition(".")[0] != PACKAGE and target not in class_names(choice_file(group, choices[group])):
             choices[group] = target.rpartition(".")[2].lower()
     config |= {**own, "choices": choices | dict.fromkeys(own, OWN)}
-    _use_own_clients(config, {parse_override(text).key.partition(".")[0] for text in overrides})
+    _use_own_clients(config, {parse_override(text).section for text in overrides})
     settings = check_settings(config, _has_default_steps(overrides))
     settings.command = None if own else command_text(overrides)
     return settings
@@ -202,117 +214,135 @@ def _use_own_clients(config: dict[str, Any], given: Container[str]) -> None:
         config |= {} if "n_clients" in given else {"n_clients": clients}
 
 
-class UnknownSetting(ConfigError):
-    """A setting that the composed parts do not have. Other choices may have it."""
+def expand_overrides(overrides: Iterable[str]) -> list[str]:
+    """Return overrides where globs over a group and interpolations that need no config are as if typed in full.
 
-
-def _set_value(tree: dict[str, Any], one: Override, known_groups: dict[str, str]) -> bool:
-    """Set one value in the tree. Returns True for a setting of a part that its yaml does not list.
-
-    Raises UnknownSetting if there is no such setting.
+    ``algorithm=glob(fed*)`` lists choices, ``seed=${oc.env:ID}`` has a number. An interpolation that refers to settings
+    stays, and one that cannot be resolved, which is refused when it is composed. Raises ConfigError.
     """
-    *sections, last = one.key.split(".")
-    node: Any = tree
-    walked: list[str] = []
-    is_added = False
-    for part in (*sections, last):
-        if not isinstance(node, dict) or part not in node:
-            fields_below = _fields_below(tree, walked)
-            if part not in fields_below:
-                raise _unknown_setting(tree, one, walked, part, [*fields_below, *(known_groups if not walked else ())])
-            node[part], is_added = {}, True
-        parent, node = node, node[part]
-        walked.append(part)
-    parent[last] = copy.deepcopy(one.value)
-    return is_added
+    return [_resolve_alone(parse_override(_expand_glob(text))) for text in overrides]
 
 
-def _fields_below(tree: dict[str, Any], walked: Sequence[str]) -> dict[str, Any]:
-    """Return the settings of a part, or of a section of it, with their types; without a part none."""
-    node: Any = tree
-    found: dict[str, Any] = {}
-    for name in walked:
-        node = node.get(name) if isinstance(node, dict) else None
-        if isinstance(node, dict) and "_target_" in node:
-            schema = part_class(f"{walked[0]}._target_", str(node["_target_"])).Config
+def _expand_glob(text: str) -> str:
+    """Raise ConfigError for a glob that no choice matches."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    key, _, value = text.partition("=") if isinstance(text, str) else ("", "", "")
+    if not value.startswith("glob(") or (group := key.lstrip("+")) not in groups():
+        return text
+    try:
+        glob: Any = OverridesParser.create().parse_override(text).value()
+        found = glob.filter(options(group))
+    except HydraException:
+        return text  # refused when it is parsed
+    if not found:
+        raise ConfigError(key, value, f"must match a choice: {list_some(options(group), f'afl-run --help {group}')}")
+    return f"{key}={','.join(found)}"
+
+
+def _resolve_alone(one: Override) -> str:
+    """Return an override with what its interpolations are without a config."""
+    from hydra.core.utils import setup_globals
+
+    if "${" not in one.text or one.draw is not None or one.is_deletion:
+        return one.text
+    setup_globals()
+    key, texts = one.key, []
+    for text in one.values:
+        try:
+            tree = OmegaConf.create({"value": parse_override(f"{key}={text}").value})
+            value = cast(dict[str, Any], OmegaConf.to_container(tree, resolve=True))["value"]
+        except OmegaConfBaseException:
+            texts.append(text)
         else:
-            schema = found.get(name)
-        found = get_type_hints(schema) if is_dataclass(schema) else {}
-    return found
+            texts.append(type_text(key, value).partition("=")[2] if isinstance(value, str) else type_value(key, value))
+    return f"{one.text.partition('=')[0]}={','.join(texts)}"
 
 
-def _unknown_setting(
-    tree: dict[str, Any], one: Override, walked: Sequence[str], part: str, more: Iterable[str]
-) -> UnknownSetting:
-    """Return the error of a key whose ``part`` is not below the walked ones. more: names that are there besides."""
+class RunConfig:
+    """What is composed for one run, where each interpolation has the value of this run.
+
+    tree    the settings as dicts and lists
+    hydra   Hydra's settings, shared by runs of the same files; ``folder`` has those that differ
+    refers  True if a setting refers to another one
+    added   keys of settings that no yaml file lists, which Hydra takes as ``++key`` only
+    Raises ConfigError for an interpolation that cannot be resolved.
+    """
+
+    def __init__(
+        self, composed: Composition, tree: dict[str, Any], words: Sequence[Override], clock: Any, added: set[str]
+    ) -> None:
+        """tree: the settings, with interpolations as text; clock: an empty config that keeps ``${now:…}`` of all runs
+        equal."""
+        self.hydra, self.added = composed.config.hydra, added
+        self._composed, self._raw, self._words, self._clock = composed, tree, words, clock
+        self._full_configs: dict[int | None, Any] = {}
+        self.refers = has_interpolation(tree)
+        self.tree = self._resolved_tree() if self.refers else tree
+
+    def folder(self, key: str, number: int | None = None) -> str | None:
+        """Return one of Hydra's folders; None if neither a word nor a file names it. number: of the job in its
+        multirun.
+
+        Raises ConfigError.
+        """
+        text = _value_at(self._composed.raw_hydra, key.removeprefix("hydra."))
+        if text == FOLDERS[key] and key not in {one.key for one in self._words}:
+            return None
+        if not has_interpolation(text):
+            return str(text)
+        with self._resolving(number, key) as full:
+            folder = OmegaConf.select(full, key, throw_on_missing=True)
+        if folder is None:
+            raise ConfigError(key, text, "must be a directory")
+        return str(folder)
+
+    def _resolved_tree(self) -> dict[str, Any]:
+        with self._resolving(None) as full:
+            alone = OmegaConf.masked_copy(full, [*self._raw])  # as a run has it: Hydra removes its own section
+            return cast(dict[str, Any], OmegaConf.to_container(alone, resolve=True))
+
+    def _full_config(self, number: int | None) -> Any:
+        """Return the config of this run with Hydra's settings."""
+        hydra = self._composed.raw_hydra
+        style, words = hydra["job"]["config"]["override_dirname"], [one for one in self._words if not one.is_for_hydra]
+        shown = sorted(one.text for one in words if one.key not in style["exclude_keys"])
+        dirname = style["item_sep"].join(shown).replace("=", style["kv_sep"])
+        numbers = {} if number is None else {"num": number, "id": str(number)}
+        own = {
+            "job": {**hydra["job"], "override_dirname": dirname, **numbers},
+            "overrides": {**hydra["overrides"], "task": [one.text for one in words]},
+        }
+        return OmegaConf.create({**self._raw, "hydra": {**hydra, **own}})
+
+    @contextmanager
+    def _resolving(self, number: int | None, key: str = "") -> Iterator[Any]:
+        """Yield the config of this run, which ``${hydra:…}`` reads, too. Raises ConfigError for what cannot be
+        resolved in the block."""
+        from hydra.core.hydra_config import HydraConfig
+
+        if number not in self._full_configs:
+            self._full_configs[number] = self._full_config(number)
+        full, held = self._full_configs[number], HydraConfig.instance()
+        before, held.cfg = held.cfg, full
+        OmegaConf.copy_cache(self._clock, full)
+        try:
+            yield full
+        except OmegaConfBaseException as error:
+            key = key or str(error.full_key)
+            is_unset = isinstance(error, InterpolationToMissingValueError)
+            why = "refers to a value that is not set" if is_unset else f"cannot be resolved: {first_line(error)}"
+            text = _value_at({**self._raw, "hydra": self._composed.raw_hydra}, key)
+            raise ConfigError(key, text, why) from None
+        finally:
+            OmegaConf.copy_cache(full, self._clock)
+            held.cfg = before
+
+
+def _value_at(tree: Mapping[str, Any], key: str) -> Any:
+    """Return the value at a dotted key, or the list or text that holds it."""
     node: Any = tree
-    for name in walked:
-        node = node[name]
-    shown = [name for name in dict.fromkeys([*(node if isinstance(node, dict) else ()), *more]) if name != "_target_"]
-    if not walked:
-        shown.sort()
-    inside = f" of {'.'.join(walked)}" if walked else ""
-    known = f"; known: {list_some(shown, 'afl-run --help')}" if shown else ""
-    value = one.text.partition("=")[2]
-    others = choices_with(walked[0], part) if len(walked) == 1 else []
-    if not others and (said := suggest_setting(one.key, value, tree)):
-        return UnknownSetting(one.key, value, said)
-    near = f", except with {walked[0]}={'|'.join(others[:MOST_LISTED])}" if others else did_you_mean(part, shown)
-    return UnknownSetting(one.key, value, f"no such setting{inside}{near}{known}")
-
-
-def _with_own_targets(tree: dict, checked: dict) -> dict:
-    """The tree with each class under the path of its module, as ``checked`` has it: one class may have several."""
-    targets = {
-        name: part["_target_"] for name, part in checked.items() if isinstance(part, dict) and "_target_" in part
-    }
-    return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
-
-
-def _change_saved(tree: dict, words: Iterable[Override], run: str, more: Iterable[str] = ()) -> None:
-    """Set values in a saved config: settings outside its identity, and ``more``. Raises ConfigError for others."""
-    changeable = [key for key in (*NOT_IDENTITY, *more) if key not in (*PARTS, "resume")]
-    for one in words:
-        if not {one.key, one.key.partition(".")[0]} & {*changeable}:
-            value = one.text.partition("=")[2]
-            raise ConfigError(one.key, value, f"cannot be changed by {run}; only {list_some(changeable)} can")
-        _set_value(tree, one, {})
-
-
-def repeated_settings(tree: dict, identity: str, overrides: Iterable[str]) -> Settings:
-    """Return the settings that repeat a saved run, changed by overrides of settings outside its identity.
-
-    tree  of ``check_saved``; a file that a setting ``path`` names may be elsewhere on this machine
-    Raises ConfigError, also for a run of a version whose settings had another meaning.
-    """
-    tree = asdict(RootConfig()) | tree
-    paths = [f"{name}.path" for name in PARTS if isinstance(tree[name], dict) and "path" in tree[name]]
-    _change_saved(tree, map(parse_override, overrides), "a repeated run", paths)
-    settings = check_settings(tree)
-    if settings.identity != identity:
-        raise ConfigError(
-            "--repeat", identity, f"is now {settings.identity}: made by another version, or of other files"
-        )
-    return settings
-
-
-def _resumed_settings(directory: str, words: list[Override]) -> Settings:
-    """Return the settings of a run directory, changed by overrides of its budget and of settings outside its identity.
-
-    With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
-    """
-    path = expand_home(directory, "resume")
-    tree = saved_config(path)
-    was = check_settings(tree)
-    if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
-        raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
-    _change_saved(tree, words, "a resumed run", ["budget"])
-    replace_limits(tree, [one.text for one in words])
-    tree["resume"] = str(path)
-    settings = check_settings(tree)
-    settings.place = path
-    settings.command = command_text(["--resume", str(path), *(one.text for one in words)])
-    if settings.identity != was.identity:
-        named = path if path.name not in ("", "..") else path.resolve()
-        settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
-    return settings
+    for name in key.replace("[", ".[").split("."):
+        node = node[name] if isinstance(node, Mapping) else node
+    return node

@@ -10,14 +10,13 @@ from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
 
-from ..errors import ConfigError, describe_place, did_you_mean, format_value
+from ..errors import ConfigError, describe_place, did_you_mean, format_value, locating_yaml_errors
 from ..ranges import default_values, describe_range, setting_fields, setting_texts
 from .check import describe_type
-from .choices import choice_file, groups, locating_yaml_errors, options
+from .choices import VARIANTS, choice_file, groups, options, variant
 from .classes import class_sections, part_class
 from .places import places
 from .settings import LISTED, PARTS, RootConfig, root_sections
-from .variants import VARIANTS, variant
 
 LAUNCHERS = "hydra/launcher"
 _WIDTH = 100

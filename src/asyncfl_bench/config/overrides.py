@@ -6,14 +6,26 @@ Keys of Hydra's own section that a run or a multirun cannot have are refused, ea
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError, check, did_you_mean, format_value
+from ..errors import ConfigError, check, did_you_mean, format_value, must_be_one_of
 
+# launcher preset: (plugin, extra that installs it)
+PRESETS = {
+    "cores": ("hydra_joblib_launcher", "joblib"),
+    "slurm": ("hydra_submitit_launcher", "slurm"),
+    "slurm_local": ("hydra_submitit_launcher", "slurm"),
+    "ray_local": ("hydra_ray_launcher", "ray"),
+    "ray_cluster": ("hydra_ray_launcher", "ray"),
+    "gpu": ("asyncfl_gpu", ""),
+}
+# launchers of Hydra and of the plugins themselves
+_OTHER_LAUNCHERS = {"basic", "joblib", "submitit_slurm", "submitit_local", "ray", "ray_aws"}
 _PLAIN = re.compile(r"[\w./+-][\w./:+-]*")
 MOST_RUNS = 10_000  # of a multirun: one takes some 10 ms to plan
 # what Hydra sets itself, or reads for its own help alone
@@ -67,9 +79,14 @@ class Override:
         return self.text.startswith("~")
 
     @property
+    def section(self) -> str:
+        """First part of the key: ``budget`` of ``budget.uploads``, ``hydra`` of ``hydra/launcher``."""
+        return self.key.partition(".")[0].partition("/")[0]
+
+    @property
     def is_for_hydra(self) -> bool:
         """Return True if the key belongs to Hydra: ``hydra.sweep.dir``, ``hydra/launcher``."""
-        return self.key.partition(".")[0].partition("/")[0] == "hydra"
+        return self.section == "hydra"
 
     @property
     def text_of_first_value(self) -> str:
@@ -222,6 +239,28 @@ def check_hydra_words(overrides: Iterable[str], *, multirun: bool) -> None:
             raise ConfigError(one.key, value, "refers to what differs between runs; write the value")
 
 
+def check_plugin(one: Override) -> None:
+    """Raise ConfigError for a launcher or sweeper that there is not, and for a preset without its plugin."""
+    name = ",".join(one.values)
+    if one.key == "hydra/launcher":
+        if name not in {*PRESETS, *_OTHER_LAUNCHERS}:
+            raise ConfigError(one.key, name, must_be_one_of(name, [*PRESETS, "basic"]))
+        plugin, extra = PRESETS.get(name, ("", ""))
+        if plugin and importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
+            raise ConfigError(one.key, name, f"needs pip install 'asyncfl_bench[{extra}]'")
+    elif one.key == "hydra/sweeper":
+        from hydra.core.config_store import ConfigStore
+        from hydra.core.plugins import Plugins
+
+        Plugins.instance()  # what is installed is known from here on
+        known = [entry.removesuffix(".yaml") for entry in ConfigStore.instance().list(one.key)]
+        if name not in known:
+            others = "others are plugins of Hydra's, to be installed (hydra-optuna-sweeper)"
+            raise ConfigError(one.key, name, f"{must_be_one_of(name, known)}; {others}")
+    elif (group := one.key.removesuffix("._target_").replace(".", "/")) in ("hydra/launcher", "hydra/sweeper"):
+        raise ConfigError(one.key, name, f"is chosen by name: {group}=NAME")
+
+
 def check_hydra(hydra: Any) -> None:
     """Raise ConfigError for settings of Hydra's, of whatever file, that no run can have. hydra: composed."""
     if hydra.job.chdir:
@@ -244,3 +283,10 @@ def _is_below(one: Override, keys: Iterable[str]) -> bool:
     """Return True for an override of one of Hydra's sections: ``hydra.launcher.n_jobs`` and ``hydra/launcher``."""
     path = one.key.replace("/", ".")
     return any(path == f"hydra.{key}" or path.startswith(f"hydra.{key}.") for key in keys)
+
+
+def has_interpolation(node: Any) -> bool:
+    """Return True if a text in nested dicts and lists refers to another value."""
+    if isinstance(node, Mapping):
+        return any(map(has_interpolation, node.values()))
+    return any(map(has_interpolation, node)) if isinstance(node, list) else isinstance(node, str) and "${" in node

@@ -1,4 +1,7 @@
-"""Settings that a run directory has. Other people may have written them, so they name no code but known parts."""
+"""Settings that a run directory has, and runs that resume or repeat it.
+
+Other people may have written these settings, so they name no code but known parts.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +9,37 @@ import functools
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..errors import PACKAGE, ConfigError, check
-from ..files import read_json, read_yaml
-from .check import check_settings
+from ..errors import PACKAGE, ConfigError, check, list_some
+from ..files import expand_home, read_json, read_yaml
+from .check import check_settings, replace_limits, set_value
 from .classes import part_class
-from .interpolations import has_interpolation
-from .places import BY_HAND, Place, allow_local_modules, class_names, module_folders, named_folders, places
-from .settings import ABSENT, PARTS, fill_in_precision
+from .overrides import Override, has_interpolation, parse_override
+from .places import (
+    BY_HAND,
+    Place,
+    allow_local_modules,
+    class_names,
+    command_text,
+    module_folders,
+    named_folders,
+    places,
+)
+from .settings import (
+    ABSENT,
+    NOT_IDENTITY,
+    PARTS,
+    EarlierRun,
+    RootConfig,
+    Settings,
+    fill_in_precision,
+    identity_of_tree,
+)
 
 ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages whose parts a run directory may name, with commas between
 START_AGAIN = "start the run again with the words of its command"
@@ -156,3 +178,60 @@ def _is_allowed_package(top: str, known: set[str]) -> bool:
             named = top in {one.partition(".")[0] for one in known}
             return folder in named_folders() or (named and folder in module_folders())
     return False
+
+
+def _with_own_targets(tree: dict, checked: dict) -> dict:
+    """The tree with each class under the path of its module, as ``checked`` has it: one class may have several."""
+    targets = {
+        name: part["_target_"] for name, part in checked.items() if isinstance(part, dict) and "_target_" in part
+    }
+    return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
+
+
+def _change_saved(tree: dict, words: Iterable[Override], run: str, more: Iterable[str] = ()) -> None:
+    """Set values in a saved config: settings outside its identity, and ``more``. Raises ConfigError for others."""
+    changeable = [key for key in (*NOT_IDENTITY, *more) if key not in (*PARTS, "resume")]
+    for one in words:
+        if not {one.key, one.section} & {*changeable}:
+            value = one.text.partition("=")[2]
+            raise ConfigError(one.key, value, f"cannot be changed by {run}; only {list_some(changeable)} can")
+        set_value(tree, one, {})
+
+
+def repeated_settings(tree: dict, identity: str, overrides: Iterable[str]) -> Settings:
+    """Return the settings that repeat a saved run, changed by overrides of settings outside its identity.
+
+    tree  of ``check_saved``; a file that a setting ``path`` names may be elsewhere on this machine
+    Raises ConfigError, also for a run of a version whose settings had another meaning.
+    """
+    tree = asdict(RootConfig()) | tree
+    paths = [f"{name}.path" for name in PARTS if isinstance(tree[name], dict) and "path" in tree[name]]
+    _change_saved(tree, map(parse_override, overrides), "a repeated run", paths)
+    settings = check_settings(tree)
+    if settings.identity != identity:
+        raise ConfigError(
+            "--repeat", identity, f"is now {settings.identity}: made by another version, or of other files"
+        )
+    return settings
+
+
+def resumed_settings(directory: str, words: list[Override]) -> Settings:
+    """Return the settings of a run directory, changed by overrides of its budget and of settings outside its identity.
+
+    With another budget it is another run, in another directory beside the earlier one. Raises ConfigError.
+    """
+    path = expand_home(directory, "resume")
+    tree = saved_config(path)
+    was = check_settings(tree)
+    if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
+        raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
+    _change_saved(tree, words, "a resumed run", ["budget"])
+    replace_limits(tree, [one.text for one in words])
+    tree["resume"] = str(path)
+    settings = check_settings(tree)
+    settings.place = path
+    settings.command = command_text(["--resume", str(path), *(one.text for one in words)])
+    if settings.identity != was.identity:
+        named = path if path.name not in ("", "..") else path.resolve()
+        settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
+    return settings

@@ -22,7 +22,6 @@ from ..errors import (
     locating_user_errors,
 )
 from ..files import is_locked, open_own, read_json, read_yaml, write_text
-from ..tracking.progress_bar import announcing_wait
 from ..tracking.rundir import (
     CHECKPOINT_NAME,
     CONFIG_NAME,
@@ -34,7 +33,7 @@ from ..tracking.rundir import (
 )
 from ..tracking.trackers import Trackers
 from . import machine
-from .preflight import Preflight
+from .preflight import Preflight, announcing_wait
 from .result import RunResult, finished_result, refuse_other_data
 from .stopping import recording_signals
 

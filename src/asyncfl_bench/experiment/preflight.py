@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,17 +20,18 @@ from ..data.partition import count_samples
 from ..data.texts import OneId, Texts
 from ..data.unlabelled import load_and_draw
 from ..errors import BenchError, ConfigError, locating_user_errors, naming_group
+from ..files import say
 from ..models.base import Model
 from ..randomness import Streams
 from ..simulation.fleet import check_same_clients
 from ..simulation.recorded import check_same_record
-from ..tracking.progress_bar import announcing_wait
 from ..types import ClientTable
 from . import machine, memory
 
 if TYPE_CHECKING:
     from ..models.layers import Size
 
+SECONDS_TO_ANNOUNCE = 1.0
 RESERVE = 2**30  # bytes for torch and the data; with less left over the built run decides
 T = TypeVar("T")
 
@@ -238,3 +241,16 @@ def check_folder(settings: Settings) -> None:
     except OSError as error:
         where = f"in {folder} no file can be made: {error.strerror}"
         raise ConfigError(key, value, f"must be a folder that can be written; {where}") from None
+
+
+@contextmanager
+def announcing_wait(text: str, is_wanted: bool) -> Iterator[None]:
+    """Print ``text`` if it is wanted and the block takes more than a second."""
+    timer = threading.Timer(SECONDS_TO_ANNOUNCE, say, [text])
+    timer.daemon = True
+    if is_wanted:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

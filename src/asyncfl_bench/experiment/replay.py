@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from ..config.check import check_settings
-from ..config.composition import repeated_settings
 from ..config.overrides import flat_items
 from ..config.places import PACKAGE
-from ..config.saved import check_saved, saved_config
+from ..config.saved import check_saved, repeated_settings, saved_config
 from ..config.settings import Settings, fill_in_precision
 from ..errors import ConfigError, did_you_mean
 from ..files import expand_home, read_json, read_parquet, read_tensors

@@ -116,7 +116,7 @@ def finished_result(
     if settings.root.rerun and not repeated:
         return None
     for place in (settings.directory, (places or {}).get(settings.identity)):
-        if place is None:
+        if place is None or not place.exists():
             continue
         packed, code = place.is_file(), settings.code_digest or None
         record = measured_run(place, settings.identity, code) if packed else read_directory(place)

@@ -17,15 +17,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ..config.choices import choice_file, groups
-from ..config.composition import Compositions, compose
-from ..config.interpolations import expand_overrides
+from ..config.choices import choice_file, groups, papers_with
+from ..config.composition import Compositions, chosen_config, compose, expand_overrides
 from ..config.overrides import MOST_RUNS, Draw, Override, parse_override
 from ..config.places import page_name
 from ..config.settings import SEARCH_SPACE, Settings
-from ..config.variants import papers_with
 from ..errors import BenchError, ConfigError, InputError, check, describe_place, format_value
-from .launchers import check_launcher, check_sweeper
 
 OverrideGrid = dict[str, list[str]]
 SHORT = {"trials": "hydra.sweeper.search.trials", "shard": "hydra.sweeper.search.shard"}
@@ -325,34 +322,6 @@ def _composed_axes(grid: OverrideGrid, overrides: Sequence[str], shared: Composi
 def drawn_grids(overrides: list[str]) -> list[OverrideGrid]:
     """The grids of a multirun with the values that its searches draw instead of ranges. Raises ConfigError."""
     return [drawn for one in searched_grids(overrides) for drawn in one.draw()]
-
-
-def chosen_config(overrides: Sequence[str]) -> Any:
-    """The config with what ``overrides`` choose, each at its first value: a sweep file's own settings depend on that.
-
-    Raises ConfigError.
-    """
-    check_chosen(overrides)
-    words = [one.text_of_first_value for one in map(parse_override, overrides) if one.values]
-    return Compositions().compose_choices(map(parse_override, words)).config
-
-
-def check_chosen(overrides: Sequence[str]) -> None:
-    """Raise ConfigError for a launcher or a sweeper that there is not."""
-    checks = {"hydra/launcher": check_launcher, "hydra/sweeper": check_sweeper}
-    for one in map(parse_override, overrides):
-        if one.key in checks:
-            checks[one.key](",".join(one.values))
-        elif (group := one.key.removesuffix("._target_").replace(".", "/")) in checks:
-            raise ConfigError(one.key, ",".join(one.values), f"is chosen by name: {group}=NAME")
-
-
-def asks_for_multirun(overrides: list[str]) -> bool:
-    """Return True if the overrides name a sweep file, or a file or word that sets Hydra's mode to MULTIRUN."""
-    if any(parse_override(text).key == "sweep" and text != "sweep=null" for text in overrides):
-        return True
-    mode = chosen_config(overrides).hydra.mode
-    return mode is not None and mode.name == "MULTIRUN"
 
 
 def sweep_name(overrides: list[str]) -> str | None:

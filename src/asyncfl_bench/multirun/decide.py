@@ -18,12 +18,12 @@ from ..analysis.decisions import Decision, Subject, read_decision
 from ..analysis.statistics import LEVELS
 from ..analysis.verdicts import claims_of_sweep
 from ..config import Settings
+from ..config.composition import chosen_config
 from ..errors import EXIT_INTERRUPTED, ConfigError, did_you_mean
 from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
-from .axes import chosen_config
 from .history import finished_in
 from .jobs import Job, settings_of
 from .launchers import workers_of

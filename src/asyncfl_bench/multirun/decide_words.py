@@ -23,18 +23,14 @@ class Request:
     hours: float = math.inf
 
 
-def asks_for_looks(overrides: Sequence[str]) -> bool:
-    """Return True if an override is one of ``decide``."""
-    return any(parse_override(text).key.partition(".")[0] == "decide" for text in overrides)
-
-
 def split_request(overrides: Sequence[str]) -> tuple[Request | None, list[str]]:
     """Return what the words of ``decide`` ask, None without or with ``decide=false``, and the other overrides.
 
     Raises ConfigError for a value that cannot be.
     """
-    words = {parse_override(text).key: parse_override(text) for text in overrides if asks_for_looks([text])}
-    rest = [text for text in overrides if parse_override(text).key not in words]
+    parsed = [parse_override(text) for text in overrides]
+    words = {one.key: one for one in parsed if one.section == "decide"}
+    rest = [one.text for one in parsed if one.key not in words]
     for key, one in words.items():
         if key not in KEYS:
             raise ConfigError(key, _given_text(one), f"must be one of {', '.join(KEYS)}{did_you_mean(key, KEYS)}")

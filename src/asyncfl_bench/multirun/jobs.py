@@ -10,8 +10,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.composition import Compositions, UnknownSetting, check_composed, refuse_idle, refuse_listed_axis
-from ..config.interpolations import FOLDERS
+from ..config.check import UnknownSetting
+from ..config.composition import (
+    FOLDERS,
+    Compositions,
+    check_composed,
+    chosen_config,
+    refuse_idle,
+    refuse_listed_axis,
+)
 from ..config.overrides import Override, check_hydra_words, parse_override, type_text
 from ..config.places import command_text
 from ..config.settings import ORIGINS, SEARCH_SPACE, Settings
@@ -21,9 +28,7 @@ from .axes import (
     SHORT,
     OverrideGrid,
     SearchedGrid,
-    check_chosen,
     check_objective,
-    chosen_config,
     expand_short_settings,
     jobs_of,
     searched_grids,
@@ -129,7 +134,6 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
 
 def _check_words(overrides: Sequence[str]) -> None:
     """Raise ConfigError for overrides that no multirun can have."""
-    check_chosen(overrides)
     check_hydra_words(overrides, multirun=True)
     for text in overrides:
         one = parse_override(text)

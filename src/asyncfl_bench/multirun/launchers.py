@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import multiprocessing
 import os
@@ -14,48 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ConfigError, check, must_be_one_of
+from ..errors import ConfigError, check
 
-# preset: (plugin, extra that installs it)
-PRESETS = {
-    "cores": ("hydra_joblib_launcher", "joblib"),
-    "slurm": ("hydra_submitit_launcher", "slurm"),
-    "slurm_local": ("hydra_submitit_launcher", "slurm"),
-    "ray_local": ("hydra_ray_launcher", "ray"),
-    "ray_cluster": ("hydra_ray_launcher", "ray"),
-    "gpu": ("asyncfl_gpu", ""),
-}
-OTHERS = {"basic", "joblib", "submitit_slurm", "submitit_local", "ray", "ray_aws"}  # Hydra's and the plugins' own
 SECONDS_TO_SAVE = 60.0
 SIGNAL_EARLY = 60  # seconds by which Slurm may send a job's signal before its time (sbatch --signal)
 LEAST_WORK = 60  # seconds of a job before the signal, of which loading torch may take a third
-
-
-def check_launcher(name: str) -> None:
-    """Raise ConfigError for a launcher there is not, and for a preset whose plugin is not installed.
-
-    name  the values of the command line, with commas between
-    """
-    if name not in PRESETS:
-        if name not in OTHERS:
-            known = [*PRESETS, "basic"]
-            raise ConfigError("hydra/launcher", name, must_be_one_of(name, known))
-        return
-    plugin, extra = PRESETS[name]
-    if importlib.util.find_spec(f"hydra_plugins.{plugin}") is None:
-        raise ConfigError("hydra/launcher", name, f"needs pip install 'asyncfl_bench[{extra}]'")
-
-
-def check_sweeper(name: str) -> None:
-    """Raise ConfigError for a sweeper that is neither ours nor one of Hydra's or of an installed plugin."""
-    from hydra.core.config_store import ConfigStore
-    from hydra.core.plugins import Plugins
-
-    Plugins.instance()  # what is installed is known from here on
-    known = [entry.removesuffix(".yaml") for entry in ConfigStore.instance().list("hydra/sweeper")]
-    if name not in known:
-        allowed = f"{must_be_one_of(name, known)}; others are plugins of Hydra's, "
-        raise ConfigError("hydra/sweeper", name, f"{allowed}to be installed (hydra-optuna-sweeper)")
 
 
 def check_scheduler(hydra: Any) -> None:

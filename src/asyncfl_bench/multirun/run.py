@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from ..config import places
+from ..config.check import replace_limits
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, composition, to_containers, translate_error
-from ..config.composition import Compositions, check_composed, replace_limits
-from ..config.interpolations import FOLDERS
+from ..config.composition import FOLDERS, Compositions, check_composed, chosen_config
 from ..config.overrides import parse_override
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, RunInUse
 from ..files import say, show
 from . import pending
-from .axes import check_chosen, check_objective, chosen_config, sweep_name, text_of_draw
+from .axes import check_objective, sweep_name, text_of_draw
 from .jobs import Job, place_run, plan
 from .progress import describe_best_trials
 
@@ -75,7 +75,6 @@ def _group_overrides(overrides: list[str]) -> list[str]:
 
 def _run_other_sweeper(overrides: list[str]) -> int:
     """Run a multirun under another sweeper (hydra/sweeper=optuna), which chooses runs by the returned values."""
-    check_chosen(overrides)
     _reset_state([])
     pending.state.worst = 0
     words = [parse_override(text) for text in overrides]

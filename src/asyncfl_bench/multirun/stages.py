@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.evaluations import late_values
+from ..config.composition import chosen_config
 from ..config.overrides import parse_override
 from ..config.search_stages import BANK, STAGES_KEY, STEPS, Point, Stages, multiply_step, step_key
 from ..config.settings import NOT_IDENTITY, SEARCH_SPACE, Settings
@@ -22,7 +23,6 @@ from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.progress_bar import clock_text
 from . import pending
-from .axes import chosen_config
 from .jobs import Job, describe_planning, settings_of
 from .launchers import workers_of
 from .preview import RunTimer, estimate_cost
@@ -216,7 +216,7 @@ class StagedSearch:
         """Return the overrides and searched settings with which a world is not that of the bank."""
         same = {"sweep", "paper", "algorithm", *NOT_IDENTITY}
         words = map(parse_override, self.words)
-        given = [one.text for one in words if not (one.is_for_hydra or {one.key, one.key.partition(".")[0]} & same)]
+        given = [one.text for one in words if not (one.is_for_hydra or {one.key, one.section} & same)]
         drawn = {parse_override(text).key for points in self.points.values() for point in points for text in point}
         others = [key for key in sorted(drawn) if key not in STEPS and not key.startswith("algorithm.")]
         return [*given, *(f"{key} in {SEARCH_SPACE}" for key in others)]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, TextIO
-
-from ..files import say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
 
 _SECONDS_BETWEEN_REDRAWS = 0.1
-_SECONDS_TO_ANNOUNCE = 1.0
 _QUIET_SECONDS = 10.0  # between lines outside a terminal; shorter runs print nothing
 
 
@@ -144,19 +140,6 @@ class Progress:
             completed=self._done_before,  # type: ignore[arg-type]
             facts="",
         )
-
-
-@contextmanager
-def announcing_wait(text: str, is_wanted: bool) -> Iterator[None]:
-    """Print ``text`` if it is wanted and the block takes more than a second."""
-    timer = threading.Timer(_SECONDS_TO_ANNOUNCE, say, [text])
-    timer.daemon = True
-    if is_wanted:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def clock_text(seconds: float | None) -> str:
