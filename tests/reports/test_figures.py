@@ -10,8 +10,8 @@ import pytest
 
 from asyncfl_bench.analysis import names
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.blocks.clients import label_maps
-from asyncfl_bench.reports.blocks.figures import Forest, HeatMap, Line, Panel, forest_panels, heat_maps, line_panels
+from asyncfl_bench.reports.blocks.figures import Forest, Line, Panel, forest_panels, line_panels
+from asyncfl_bench.reports.blocks.maps import HeatMap, heat_maps, label_maps
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
 from asyncfl_bench.reports.pages.write import Picture, Table, draw_picture, latex_table, markdown_table, write_parts
@@ -222,5 +222,5 @@ def test_no_figure_has_no_panel():
     assert forest_panels([], {}, "points", margin=1.0) is None
     assert heat_maps([], [], [], "", "", "") is None
     assert heat_maps([HeatMap("", nothing, nothing)], ["r"], ["1", "2"], "α", "β", "") is None
-    assert label_maps([]) is label_maps([("", np.zeros((0, 3)))]) is None
+    assert label_maps({}) is label_maps({"": np.zeros((0, 3))}) is None
     assert draw_picture("a", None, "a") == []

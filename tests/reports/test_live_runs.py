@@ -9,7 +9,7 @@ import pytest
 from reports.runs_by_hand import write_run
 
 from asyncfl_bench.reports.assembly import own_page
-from asyncfl_bench.reports.blocks import RealClients
+from asyncfl_bench.reports.blocks import real_clients
 from asyncfl_bench.tracking.runs import load_runs
 
 RECORD = """client,cycle,duration,arrived,left,time,why
@@ -53,7 +53,7 @@ def test_clients_of_a_live_run_have_their_delays_staleness_and_losses(tmp_path):
     ]
     for damage in ("client\n0\n", RECORD.replace("5.0", "x"), RECORD[:-10], ""):
         (run / "arrivals.csv").write_text(damage)
-        _, _, table, lines = RealClients()(page)
+        _, _, table, lines = real_clients(page)
         assert sorted(table.data["seed"].unique()) == [0, 1] and lines.splitlines()[:2] == said[:2]
         reason = r"left out; its arrivals.csv or trace.parquet cannot be read \(.+\)"
         assert re.fullmatch(rf"- ACE, delay = measured, seed 2: {reason}", lines.splitlines()[2]), lines

@@ -8,7 +8,7 @@ from asyncfl_bench import run
 from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.analysis.step_errors import drift_by_staleness, drift_ratios, error_table
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.blocks import ErrorParts
+from asyncfl_bench.reports.blocks import error_parts
 from asyncfl_bench.reports.pages.page import Page
 from asyncfl_bench.reports.pages.spec import PageSpec
 from asyncfl_bench.reports.pages.write import Picture
@@ -113,7 +113,7 @@ def test_the_drift_under_two_skews_is_compared_at_the_least_staleness_of_both(pa
 
 
 def test_the_block_has_tables_and_figures_of_all_parts(page):
-    parts = ErrorParts()(page)
+    parts = error_parts(page)
     page.parts = parts
     assert {"table1", "noise", "drift", "skews"} <= set(page.tables)
     assert page.tables["table1"]["series"].tolist() == ["ACE", "FedBuff"] * 2

@@ -258,7 +258,7 @@ def test_a_page_of_several_readings_judges_its_claims_for_each(paper_page):
                 runs.append((settings, curve(final), {"summary": staleness}))
     page = paper_page("ace/figure2_delay_laws", runs, keys=("algorithm",))
     own, alike = "clients' own speeds, rounded down", "clients alike, rounded down"
-    verdicts = {(v.claim, v.reading): v.verdict for v in page.claims}
+    verdicts = {(v.claim, v.reading): v.verdict for v in page.verdicts.verdicts}
     assert verdicts["ace/figure2-ace-first", own] == "holds" and verdicts["ace/figure2-ace-first", alike] == "fails"
     table = shown(page, "claims_by_reading").set_index("claim")
     first = table.loc["ACE ends higher than every other method"]
@@ -507,7 +507,7 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
     assert hashes() == first
     assert {"README.md", "claims.json", "curves_uploads.png", "curves_uploads.pdf", "values.tex"} <= {*first}
     (verdicts,) = read_pages(tmp_path).values()
-    assert verdicts.sweep == "ace/figure2" and len(verdicts.verdicts) == len(page.claims) > 3
+    assert verdicts.sweep == "ace/figure2" and len(verdicts.verdicts) == len(page.verdicts.verdicts) > 3
     assert len(load_runs(tmp_path / "results/ace/archive")) == 4
 
 
@@ -637,7 +637,7 @@ def test_afbs_page_has_the_time_to_the_papers_target_and_published_numbers_besid
         0.21
     )
     assert beside.loc["FedBuff", "time_to_level_published"] == 234_115
-    verdicts = {one.claim: one for one in page.claims}
+    verdicts = {one.claim: one for one in page.verdicts.verdicts}
     assert verdicts["afbs/table4-fastest-cifar10"].verdict == "inconclusive"  # one seed, methods missing
     assert verdicts["afbs/table2-first-mnist"].verdict == "not run"
 

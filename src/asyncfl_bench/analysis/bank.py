@@ -100,7 +100,23 @@ def judged_frame(runs: pd.DataFrame) -> pd.DataFrame:
             rows = of[(points == point) & of["seed"].isin(seeds)]
             words = " ".join(point)
             found.append(rows.assign(world=world, rule=rule, stage=stage, factor=factor, settings=words))
-    return _measure_runs(pd.concat(found)) if found else pd.DataFrame(columns=[*COLUMNS])
+    if not found:
+        return pd.DataFrame(columns=[*COLUMNS])
+    runs = pd.concat(found)
+    evaluated = load_points(runs)
+    known = [name for name in COLUMNS if name in runs and name not in _FROM_RUNS]
+    frame = pd.concat([runs[known], runs[[*_FROM_RUNS.values()]].set_axis([*_FROM_RUNS], axis=1)], axis=1)
+    frame["diverged"] = runs["status"] == "diverged"
+    accuracy = late_values(evaluated, "test/accuracy").reindex(runs.index)
+    frame["accuracy"] = accuracy.where(~frame["diverged"])
+    frame["worst_tenth"] = late_values(evaluated, "clients/worst_tenth_accuracy").reindex(runs.index)
+    frame["at_chance"] = frame["accuracy"] < chance_levels(runs) + CHANCE_MARGIN
+    targets = pd.read_csv(bank_folder() / TARGETS).set_index("world")["target"]
+    frame["target"] = runs["world"].map(targets).astype(float)
+    for name, axis in (("uploads", "uploads"), ("time", "virtual_time"), ("bytes", "bytes")):
+        reached = time_to_reach(evaluated, frame["target"], axis, TARGET_METRIC).reindex(runs.index).fillna(math.inf)
+        frame[f"{name}_to_target"] = reached.where(frame["target"].notna(), np.nan)
+    return frame[[*COLUMNS]].sort_values(_KEY, ignore_index=True)
 
 
 def merge_frames(bank: pd.DataFrame, own: pd.DataFrame) -> pd.DataFrame:
@@ -136,31 +152,11 @@ def _searched_points(runs: pd.DataFrame, rule: str) -> pd.Series:
     """Return the values of the searched settings of each run of a rule, as overrides."""
     space = read_yaml(choice_file("algorithm", rule.partition(" ")[0])).get(SEARCH_SPACE, {})
     keys = [key for key in sorted(space) if key in runs and runs[key].nunique() > 1]
-    texts = [[f"{key}={_number_text(value)}" for value in runs[key]] for key in keys]
+    texts = [  # as the search writes them: numbers with four digits
+        [f"{key}={f'{value:.4g}' if isinstance(value, float) else setting_text(value)}" for value in runs[key]]
+        for key in keys
+    ]
     return pd.Series([*zip(*texts, strict=True)], index=runs.index, dtype=object)
-
-
-def _number_text(value: object) -> str:
-    """Return a value as the search writes it: numbers with four digits."""
-    return f"{value:.4g}" if isinstance(value, float) else setting_text(value)
-
-
-def _measure_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the columns of the table for runs that have the columns world to settings."""
-    points = load_points(runs)
-    known = [name for name in COLUMNS if name in runs and name not in _FROM_RUNS]
-    frame = pd.concat([runs[known], runs[[*_FROM_RUNS.values()]].set_axis([*_FROM_RUNS], axis=1)], axis=1)
-    frame["diverged"] = runs["status"] == "diverged"
-    accuracy = late_values(points, "test/accuracy").reindex(runs.index)
-    frame["accuracy"] = accuracy.where(~frame["diverged"])
-    frame["worst_tenth"] = late_values(points, "clients/worst_tenth_accuracy").reindex(runs.index)
-    frame["at_chance"] = frame["accuracy"] < chance_levels(runs) + CHANCE_MARGIN
-    targets = pd.read_csv(bank_folder() / TARGETS).set_index("world")["target"]
-    frame["target"] = runs["world"].map(targets).astype(float)
-    for name, axis in (("uploads", "uploads"), ("time", "virtual_time"), ("bytes", "bytes")):
-        reached = time_to_reach(points, frame["target"], axis, TARGET_METRIC).reindex(runs.index).fillna(math.inf)
-        frame[f"{name}_to_target"] = reached.where(frame["target"].notna(), np.nan)
-    return frame[[*COLUMNS]].sort_values(_KEY, ignore_index=True)
 
 
 def measure_pairs(score_rs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -17,20 +17,10 @@ from ..errors import BenchError, format_value, list_some
 from ..tracking.runs import FIXED
 from .selection import planned_frame
 
-_MAKERS = ("Intel", "AMD")  # in the names of processors, for runs whose summary has no maker
+_MAKERS = "(Intel|AMD)"  # in the names of processors, for runs whose summary has no maker
 _COMPATIBLE = "MKL_CBWR"  # in the name of a library that rounds alike on all
 _LEFT_OUT = {*NOT_IDENTITY, *STEPS, "sweep"} - {"data_dir"}
 _GROUPS = [name for name in (*PARTS, *ORIGINS) if name not in {*_LEFT_OUT, "algorithm"}]
-
-
-def maker_of(device: object, maker: object, library: object, executor: object) -> str | None:
-    """Return the maker of the CPU that the bits of a run depend on; None where they do not, or where it is unknown.
-
-    All arguments are of the run's summary, None or NaN if it lacks them.
-    """
-    if not str(device).startswith("cpu") or executor == "native" or _COMPATIBLE in str(library):
-        return None
-    return maker if isinstance(maker, str) else next((name for name in _MAKERS if name in str(device)), None)
 
 
 def describe_mixed_makers(runs: pd.DataFrame) -> str:
@@ -38,9 +28,10 @@ def describe_mixed_makers(runs: pd.DataFrame) -> str:
 
     runs  rows of ``load_runs``, with a column ``series`` where series are named
     """
-    keys = [f"summary.{name}" for name in ("device", "cpu.maker", "cpu.torch", "executor")]
-    rows = runs.reindex(columns=keys).itertuples(index=False, name=None)
-    makers = pd.Series([maker_of(*row) for row in rows], index=runs.index)
+    facts = runs.reindex(columns=[f"summary.{name}" for name in ("device", "cpu.maker", "cpu.torch", "executor")])
+    device, _, library, executor = (values.astype(str) for _, values in facts.items())
+    depends = device.str.startswith("cpu") & (executor != "native") & ~library.str.contains(_COMPATIBLE, regex=False)
+    makers = facts["summary.cpu.maker"].astype(object).fillna(device.str.extract(_MAKERS, expand=False)).where(depends)
     names = runs["series"] if "series" in runs else runs["algorithm"]
     mixed: dict[str, None] = {}
     found: dict[str, None] = {}

@@ -18,7 +18,7 @@ from ..errors import BenchError
 from . import names
 from .claims import Claim
 from .comparison import Comparison, compare_sides, experiments_of, mean_of_comparisons
-from .contrasts import Contrast, union_of
+from .contrasts import Contrast
 from .measures import LOG_RATIO, MEASURES, RunMeasures
 from .statistics import Question, sampling_error
 
@@ -31,6 +31,7 @@ class ClaimQuery:
     def __init__(self, claim: Claim, measured: RunMeasures):
         self.decide, self.where, self.series = claim.decide, claim.where, claim.series
         self.measured, self.cells, self.paper = measured, measured.placed.cells, claim.paper
+        self.measure, self.axis = str(claim.decide["measure"]), str(claim.decide.get("axis", "iteration"))
 
     def contrasts(self) -> list[Contrast]:
         """Return every comparison of the claim, those without runs included."""
@@ -43,12 +44,12 @@ class ClaimQuery:
             "equals": self._compare_to_expected,
             "reaches": self._compare_to_value,
         }
-        found = [(part, share) for share in self._shares for part in kinds[self.decide["kind"]](share)]
-        if self.decide.get("together"):
-            found = [
-                (mean_of_comparisons([part for part, one in found if one == share]), share) for share in self._shares
-            ]
-        return [contrast for part, share in found for contrast in self._split_by_cell(part, share)]
+        found: list[Contrast] = []
+        for share in map(float, _as_list(self.decide.get("budget", 1.0))):
+            parts = [*kinds[self.decide["kind"]](share)]
+            for part in [mean_of_comparisons(parts)] if self.decide.get("together") else parts:
+                found += self._split_by_cell(part, share)
+        return found
 
     @property
     def unit(self) -> str:
@@ -62,21 +63,10 @@ class ClaimQuery:
         label = names.axis_label(self.axis, ["ticks"] if ticks else runs.get("delay.unit", ()))
         return label.partition("[")[2].rstrip("]") if self.axis == "virtual_time" else label
 
-    @property
-    def measure(self) -> str:
-        return str(self.decide["measure"])
-
-    @property
-    def axis(self) -> str:
-        return str(self.decide.get("axis", "iteration"))
-
-    @property
-    def _shares(self) -> list[float]:
-        return [float(share) for share in _as_list(self.decide.get("budget", 1.0))]
-
     def _compare_order(self, share: float) -> Iterator[Comparison]:
         """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too.
 
+        The group ``rest`` has all other values of the settings that name the first.
         ``wider`` compares spreads over seeds, as distances from the mean of the lowest three seeds.
         """
         is_spread = self.decide["kind"] == "wider"
@@ -84,7 +74,13 @@ class ClaimQuery:
         beyond = f", beyond {least:g}" if least else ""
         if least and self.decide.get("relative"):
             beyond = f", beyond a ratio of {math.exp(least / 100):.3g}"
-        for one, other in self._series_pairs():
+        pairs = (
+            (one, other)
+            for better, worse in itertools.pairwise(self.decide["groups"])
+            for one in better
+            for other in (self._other_settings(one) if worse == "rest" else worse)
+        )
+        for one, other in pairs:
             part = self._part("", [(one, {}), (other, {})], [1, -1], share, least, spread=is_spread)
             names_of = [
                 self._label(of, on_page) for of, on_page in zip((one, other), part.series or ("", ""), strict=True)
@@ -149,14 +145,6 @@ class ClaimQuery:
         turned = -1 if self.measured.lower_is_better(self.measure) else 1
         for name, number in self.decide["expected"].items():
             yield self._part(f"{self._label(name)} against {number:g}", [(name, {})], [1], share, turned * number)
-
-    def _series_pairs(self) -> Iterator[tuple[Series, Series]]:
-        """Yield each series with each series of the next group; ``rest`` is all other values of the settings
-        that name the first."""
-        for better, worse in itertools.pairwise(self.decide["groups"]):
-            for one in better:
-                others = self._other_settings(one) if worse == "rest" else worse
-                yield from ((one, other) for other in others)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
         """Return the settings of the algorithm's other series, planned or run: those that differ from ``name``."""
@@ -236,7 +224,7 @@ class ClaimQuery:
         can_tie = kind in ("order", "loses") and "at_least" not in self.decide
         tie = self.decide.get("tie", margin if can_tie else None)
         used = "last" if part.uses_last.any() else self.measure
-        experiments = union_of(part.experiments.values())
+        experiments = frozenset().union(*part.experiments.values())
         base = Contrast(
             part.name + (f" at {share:.0%} of the budget" if share != 1 else ""),
             question=question,
@@ -287,7 +275,7 @@ class ClaimRuns(ClaimQuery):
     """The runs that a claim compares. Nothing is measured, so they may be planned runs."""
 
     def experiments(self) -> frozenset[str]:
-        return union_of(contrast.experiments for contrast in self.contrasts())
+        return frozenset().union(*(contrast.experiments for contrast in self.contrasts()))
 
     def _part(
         self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any

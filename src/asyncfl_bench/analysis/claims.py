@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from ..config.places import page_name, paper_folders
@@ -171,9 +170,9 @@ def read_claims(paper: str) -> tuple[Claim, ...]:
 
     Raises BenchError naming the entry that is wrong.
     """
-    path, content = paper_folders()[paper] / "claims.yaml", _read_content(paper)
-    entries = content.get("claims", [])
-    claims = [claim for entry in entries for claim in _expand_entry(paper, content, dict(entry), path)]
+    content = _read_content(paper)
+    path, entries = content.get("path"), content.get("claims", [])
+    claims = [claim for entry in entries for claim in _expand_entry(paper, content, dict(entry))]
     twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
     if twice:
         raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
@@ -182,7 +181,7 @@ def read_claims(paper: str) -> tuple[Claim, ...]:
 
 def papers_with_claims() -> list[str]:
     """Return the folder names of all papers that have claims."""
-    return [paper for paper, folder in paper_folders().items() if (folder / "claims.yaml").exists()]
+    return [paper for paper in paper_folders() if _read_content(paper)]
 
 
 def paper_title(paper: str) -> str:
@@ -203,12 +202,14 @@ def seen_seeds(sweep: str, scale: str) -> int:
 
 @cache
 def _read_content(paper: str) -> dict[str, Any]:
-    """Return the parsed ``claims.yaml`` of a paper; an empty dict for a paper that only has pages."""
-    path = paper_folders()[paper] / "claims.yaml"
-    return dict(yaml.safe_load(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    """Return the parsed ``claims.yaml`` of a paper, with its path; an empty dict without that file."""
+    folder = paper_folders().get(paper)
+    if folder is None or not (path := folder / "claims.yaml").exists():
+        return {}
+    return {**yaml.safe_load(path.read_text(encoding="utf-8")), "path": path}
 
 
-def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterator[Claim]:
+def _expand_entry(paper: str, content: dict, entry: dict) -> Iterator[Claim]:
     """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end.
 
     Each of these may have its own target accuracy: ``target: {value: percent}``.
@@ -220,7 +221,7 @@ def _expand_entry(paper: str, content: dict, entry: dict, path: Path) -> Iterato
         claim = Claim(**{**entry, **own})
         _check_claim(claim)
     except (TypeError, KeyError, ValueError) as error:
-        raise BenchError(f"{path}: {entry.get('id', entry)}: {error}") from None
+        raise BenchError(f"{content['path']}: {entry.get('id', entry)}: {error}") from None
     if each is None:
         yield claim
         return
@@ -253,32 +254,6 @@ def _check_claim(claim: Claim) -> None:
         raise ValueError("decide: at_least has no effect beside than or others; leave it out")
     if measure == "time_to_target" and "target" not in claim.decide:
         raise ValueError("measure time_to_target: needs target, an accuracy [%] that is fixed in advance")
-
-
-def verdict_table(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return the table of a page, a row a claim: claim, place, source, measured, verdict, reason.
-
-    The source is that of the order that is compared with. A page of several readings has a row and a column for
-    each.
-    """
-    claims = {claim.key: claim for paper in papers_with_claims() for claim in read_claims(paper)}
-    rows = [
-        (claim.sentence, claim.place, claim.source, one.reading, one.measured_text, one.marked_word, one.reason_text)
-        for one in verdicts
-        for claim in [claims[one.claim]]
-    ]
-    table = pd.DataFrame(rows, columns=["claim", "place", "source", "reading", "measured", "verdict", "reason"])
-    return table if (table["reading"] != "").any() else table.drop(columns="reading")
-
-
-def verdicts_by_reading(verdicts: Sequence[Verdict]) -> pd.DataFrame:
-    """Return a row a claim and a column a reading: the verdict with its numbers; empty on a page of one reading."""
-    claims = {claim.key: claim for paper in papers_with_claims() for claim in read_claims(paper)}
-    rows: dict[str, dict[str, str]] = {}
-    for one in verdicts if any(one.reading for one in verdicts) else ():
-        row = rows.setdefault(one.claim, {"claim": claims[one.claim].sentence})
-        row[one.reading] = ": ".join(filter(None, (f"**{one.marked_word}**", one.tally or one.numbers)))
-    return pd.DataFrame(list(rows.values()))
 
 
 def to_json(page: PageVerdicts) -> str:

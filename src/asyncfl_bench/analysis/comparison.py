@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 
 from . import names
-from .contrasts import Contrast, union_of
+from .contrasts import Contrast
 from .matching import cells_in_order
-from .measures import AT_BUDGET, CHANCE_MARGIN, MEASURES, MIN_LATE, RunMeasures
+from .measures import AT_BUDGET, CHANCE_MARGIN, MEASURES, MIN_LATE, RunMeasures, chance_levels
 from .statistics import LEVELS, MIN_SEEDS
 
 NEVER_REACHED = "target never reached"
@@ -97,7 +97,7 @@ def compare_sides(
 
 def experiments_of(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
     """Return the experiments of all runs."""
-    return union_of(frozenset(of["experiment"]) for of in frames if "experiment" in of)
+    return frozenset().union(*(of["experiment"] for of in frames if "experiment" in of))
 
 
 def compare_pairs(
@@ -141,21 +141,22 @@ def compare_pairs(
 
 def mean_of_comparisons(parts: list[Comparison]) -> Comparison:
     """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
+    name = f"mean of {len(parts)} comparisons"
     if not all(part.experiments for part in parts):
-        return Comparison(f"mean of {len(parts)} comparisons")
+        return Comparison(name)
     keys = dict.fromkeys(cell for part in parts for cell in part.experiments)
-    experiments = {cell: union_of(part.experiments.get(cell, frozenset()) for part in parts) for cell in keys}
+    experiments = {cell: frozenset().union(*(part.experiments.get(cell, ()) for part in parts)) for cell in keys}
+    whole = Comparison(name, experiments=experiments)
     if any(part.table.empty for part in parts):
-        return Comparison(f"mean of {len(parts)} comparisons", experiments=experiments)
+        return whole
     tables, last = [part.table for part in parts], [part.last for part in parts]
     mean_last = sum(last[1:], start=last[0]) / len(parts) if all(len(one) for one in last) else pd.DataFrame()
     common = set.intersection(*(set(part.no_answer) for part in parts))
     reasons = {cell: parts[0].no_answer[cell] for cell in common}
     total = sum(tables[1:], start=tables[0]) / len(parts)
-    uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1)
-    name, uses_last = f"mean of {len(parts)} comparisons", uses_last.reindex(total.index)
+    uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1).reindex(total.index)
     absent = {text: place for part in parts for text, place in part.absent.items()}
-    return Comparison(name, total, mean_last, reasons, uses_last, experiments=experiments, absent=absent)
+    return replace(whole, table=total, last=mean_last, no_answer=reasons, uses_last=uses_last, absent=absent)
 
 
 def measure_sides(
@@ -185,7 +186,7 @@ def measure_sides(
     """
     runs = pd.concat([side[[*cells, "seed", "diverged"]].assign(side=number) for number, side in enumerate(sides)])
     runs["row"] = list(zip(*(runs[key].map(str) for key in cells), strict=True)) if cells else ""
-    runs["chance"] = measured.chance_levels.reindex(runs.index)
+    runs["chance"] = chance_levels(measured.runs).reindex(runs.index)
     runs = runs.rename_axis("run").reset_index()
     kind, is_time = MEASURES.get(measure), measure.startswith("time")
     runs["last"], runs["uses_last"] = math.nan, False
@@ -205,7 +206,7 @@ def measure_sides(
         runs["value"] = runs["value"].where(runs["reached"], budgets)
     else:
         runs["reached"] = runs["value"].notna()
-    if kind is not None and kind.is_accuracy and measured.is_accuracy:
+    if kind is not None and kind.is_accuracy and names.is_percent(measured.metric):
         chance = runs.groupby("row")["chance"].transform("max")
         for column in ("value", "last"):
             runs[column] = runs[column].mask(runs["diverged"], chance)
@@ -281,7 +282,7 @@ def why_no_answer(
     that all sides have say what is at chance."""
     of = MEASURES.get(measure)
     is_accuracy = of is not None and of.is_accuracy and kind not in ("equals", "reaches")
-    is_accuracy &= measured.is_accuracy
+    is_accuracy &= names.is_percent(measured.metric)
     reached = [table.loc[cell].fillna(False).astype(bool) for table in found["reached"]]
     diverged = [table.loc[cell].dropna().astype(bool) for table in found["diverged"]]
     if measure.startswith("time"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -115,11 +115,6 @@ class Contrast:
         }
 
     @property
-    def is_within_margin(self) -> bool:
-        """Return True if a difference is smaller than the margin of a tie."""
-        return self.question == "difference" and self.margin is not None and self.interval.high <= self.margin
-
-    @property
     def distance(self) -> float:
         """Distance of the interval's worse end from the claim's limit; the least certain contrast has the least."""
         found = self.interval
@@ -146,11 +141,6 @@ class Contrast:
         if math.isnan(found.low):
             return f"{found.n} seed{'s' * (found.n != 1)}, the first look needs {min(LEVELS)}"
         return f"needs about {needed} seeds" if (needed := self.needed_seeds) else "needs more than 200 seeds"
-
-
-def union_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    """Return the elements of all sets."""
-    return frozenset().union(*sets)
 
 
 def pair_table(compared: pd.DataFrame) -> pd.DataFrame:
@@ -213,15 +203,12 @@ def _best_of_cell(cell: str, pairs: pd.DataFrame) -> tuple:
     elif verdict == "best" and row["high"] <= row["margin"]:
         reason = "by less than the margin of a tie"
     elif verdict == "inconclusive":
-        needs_seeds = not row["reason"] or row["reason"].startswith("needs")
-        reason = _seeds_after_holm(row, len(pairs)) if needs_seeds else row["reason"]
+        reason = row["reason"]
+        if not reason or reason.startswith("needs"):  # that many seeds decide it among all pairs of the cell
+            margin = None if row["word"] == "better" or math.isnan(row["margin"]) else row["margin"]
+            deviation = row["error"] * math.sqrt(row["total"])
+            needed = seeds_needed(row["difference"], deviation, margin, tests=len(pairs))
+            reason = f"needs {f'about {needed}' if needed else 'more than 200'} seeds, by Holm's method"
         reason += f" ({len(deciding)} of {len(rivals)} rivals)" if len(rivals) > 1 else ""
     numbers = [row[key] for key in ("difference", "low", "high", "p_holm", "seeds", "total")]
     return cell, best, row["rival"], *numbers, verdict, reason
-
-
-def _seeds_after_holm(pair: pd.Series, tests: int) -> str:
-    """Return how many seeds decide a pair among all pairs of its cell."""
-    margin = None if pair["word"] == "better" or math.isnan(pair["margin"]) else pair["margin"]
-    needed = seeds_needed(pair["difference"], pair["error"] * math.sqrt(pair["total"]), margin, tests=tests)
-    return f"needs {f'about {needed}' if needed else 'more than 200'} seeds, by Holm's method"

@@ -59,15 +59,12 @@ class Subject:
         experiments = self.needed
         if self.is_begun and look > FIRST_LOOK:
             before = max(fewer for fewer in LEVELS if fewer < look)
-            is_open = [one for one in self.contrasts if self._can_decide(one)]
+            known = [one for one in self.contrasts if len(one.by_seed) > 0 and one.experiments <= self.needed]
+            is_open = [one for one in known if one.side != "agree" and not one.no_answer]
             if projected:
                 is_open = [one for one in is_open if (one.needed_seeds or math.inf) > before]
             experiments = frozenset().union(*(one.experiments for one in is_open))
         return set(itertools.product(experiments, range(self.first_seed, self.first_seed + look)))
-
-    def _can_decide(self, contrast: Contrast) -> bool:
-        known = len(contrast.by_seed) > 0 and contrast.experiments <= self.needed
-        return known and contrast.side != "agree" and not contrast.no_answer
 
 
 @dataclass(frozen=True)
@@ -164,8 +161,8 @@ def decision_table(contrasts: Sequence[Contrast]) -> pd.DataFrame:
     looks = {seeds: number for number, seeds in enumerate(LEVELS, start=1)}
     rows = []
     for one in contrasts:
-        found, known = one.interval, not math.isnan(one.interval.low)
-        interval = f"[{found.low:+.2f}, {found.high:+.2f}]" if known else "-"
+        found = one.interval
+        interval = "-" if math.isnan(found.low) else f"[{found.low:+.2f}, {found.high:+.2f}]"
         difference = "-" if math.isnan(found.mean) else f"{found.mean:+.2f}"
         verdict = _pair_word(one) if one.side != "open" else f"open: {one.reason}"
         rows.append((one.name, one.cell or "-", difference, interval, verdict, looks.get(found.n, "-"), found.total))

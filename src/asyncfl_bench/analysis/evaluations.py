@@ -6,8 +6,6 @@ is measured of each run comes back in their order of runs, with its index ``run`
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pandas as pd
 
@@ -33,11 +31,6 @@ def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFra
     place = pd.factorize(found["run"])[0]
     found = found.iloc[np.lexsort((found["x"].to_numpy(), place))]  # stable: of equal x the later point stays later
     return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
-
-
-def value_at(x_p: np.ndarray, y_p: np.ndarray, at: float) -> float:
-    """The curve at ``at``, straight lines between its points; NaN outside them. x_p rises."""
-    return float(np.interp(at, x_p, y_p, left=math.nan, right=math.nan)) if len(x_p) else math.nan
 
 
 def late_part(x_p: np.ndarray, y_p: np.ndarray, budget: float) -> np.ndarray:

@@ -22,7 +22,6 @@ from .names import (
     ETA,
     cell_label,
     distinguishing_keys,
-    exact_texts,
     full_text,
     natural_key,
     ordered_series,
@@ -109,11 +108,18 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     reasons = exclusion_reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
     labels = _label_runs(runs, cells, _variant_keys(grid, cells, tuned))
-    labels["tuned_by"] = _tuned_by(grid, runs["algorithm"], tuned) if len(tuned) > 1 else "".join(tuned) or None
-    labels["tuned"] = None
+    labels["tuned_by"], labels["tuned"] = "".join(tuned) or None, None
+    if len(tuned) > 1:  # an algorithm has those of which the sweep gives it several values
+        several = {
+            algorithm: SEPARATOR.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
+            for algorithm, jobs in grid.jobs.groupby("algorithm")
+        }
+        labels["tuned_by"] = runs["algorithm"].map(several)
     for names in labels["tuned_by"].dropna().unique():
-        own = labels["tuned_by"] == names
-        labels.loc[own, "tuned"] = _tuned_values(runs.loc[own], names.split(SEPARATOR))
+        own, keys = labels["tuned_by"] == names, names.split(SEPARATOR)
+        values = runs.loc[own].reindex(columns=keys)
+        texts = zip(*(value_texts(values[key]) for key in keys), strict=True)
+        labels.loc[own, "tuned"] = [*values[names]] if len(keys) == 1 else [*map(SEPARATOR.join, texts)]
     labels["listed"] = runs["identity"].isin(grid.jobs["identity"])
     leave_out_broken_searches(runs, labels, reasons)
     placed = _build_matched_runs(runs, labels, reasons, cells, tuple(tuned))
@@ -216,7 +222,7 @@ def _build_matched_runs(
 
 
 def _check_alike(used: pd.DataFrame, tuned: Sequence[str]) -> None:
-    for (series, cell, _), group in used.groupby(["series", "cell", exact_texts(used["tuned"])], sort=False):
+    for (series, cell, _), group in used.groupby(["series", "cell", used["tuned"].map(full_text)], sort=False):
         if group["experiment"].nunique(dropna=False) < 2:
             continue
         keys = [key for key in distinguishing_keys(group, []) if key not in tuned]
@@ -249,23 +255,6 @@ def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapp
     return labels
 
 
-def _tuned_by(grid: Grid, algorithms: pd.Series, tuned: Sequence[str]) -> pd.Series:
-    """Return for each run the tuned settings of which the sweep gives its algorithm several values."""
-    several = {
-        algorithm: SEPARATOR.join(key for key in tuned if key in jobs and jobs[key].nunique() > 1) or None
-        for algorithm, jobs in grid.jobs.groupby("algorithm")
-    }
-    return algorithms.map(several)
-
-
-def _tuned_values(runs: pd.DataFrame, keys: Sequence[str]) -> pd.Series:
-    """Return for each run the value of one tuned setting, or the text of the values of several."""
-    if len(keys) == 1:
-        return runs.get(keys[0], pd.Series(None, index=runs.index))
-    words = [value_texts(values) for _, values in runs.reindex(columns=list(keys)).items()]
-    return pd.Series([SEPARATOR.join(own) for own in zip(*words, strict=True)], index=runs.index)
-
-
 def _variant_keys(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
     """Return algorithm -> its keys, or its clients', that the sweep gives several values; "" if the sweep has one
     algorithm."""
@@ -283,7 +272,7 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     if tuned not in runs:
         return set()
     unknown = runs[~runs["experiment"].isin(known) & runs["status"].isin(MEASURED)]
-    values = sorted({text for text in exact_texts(unknown[tuned]) if text != "-"})
+    values = sorted({*unknown[tuned].map(full_text)} - {"-"})
     rests = dict.fromkeys(
         tuple(text for text in job if not text.startswith((f"{tuned}=", "seed=")))
         for job in grid.words
@@ -293,23 +282,15 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     return {str(row["experiment"]) for row in job_identities(jobs) if row["experiment"] is not None}
 
 
-def _rows_with_value(column: pd.Series, value: object) -> list[bool]:
+def _rows_with_value(column: pd.Series, value: object) -> pd.Series:
     """Return which runs have the value, which may be text of a command line: ``0.10`` is 0.1.
 
     A value that no run has exactly matches what pages show: 0.1 finds the runs that pages call 0.1.
     """
-    exactly = [_is_same_value(own, value) for own in column]
-    return exactly if any(exactly) else [setting_text(own) == str(value) for own in column]
-
-
-def _is_same_value(own: object, value: object) -> bool:
-    """Return True if the run's value is the given one, or both are the same number."""
-    if full_text(own) == str(value):
-        return True
-    try:
-        return not isinstance(own, bool) and float(str(own)) == float(str(value))
-    except ValueError:
-        return False
+    texts, wanted = column.map(full_text), str(value)
+    numbers, number = (pd.to_numeric(one, errors="coerce") for one in (texts, wanted))
+    exactly = (texts == wanted) | (numbers == number)
+    return exactly if exactly.any() else column.map(setting_text) == wanted
 
 
 def _is_series_key(key: str) -> bool:
@@ -351,7 +332,9 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         chosen = max(known, key=lambda value: known[value]) if known else None
         if chosen is not None:
             kept += list(group.index[group["tuned"] == chosen])
-        edge = chosen is not None and _is_at_edge(chosen, values)
+        tried = zip(*(str(value).split(SEPARATOR) for value in (chosen, *values)), strict=True) if known else ()
+        ordered = [(own, sorted(others, key=natural_key)) for own, *others in tried]
+        edge = any(of[0] != of[-1] and own in (of[0], of[-1]) for own, of in ordered)
         rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     table = pd.DataFrame(rows, columns=names)
@@ -361,13 +344,3 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
         lost = lost[[chosen[series, cell] == value for series, cell, value in places]]
     return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
-
-
-def _is_at_edge(chosen: object, values: Sequence[object]) -> bool:
-    """Return True if a setting of ``chosen`` has the lowest or highest of its several values."""
-    tried = zip(*(str(value).split(SEPARATOR) for value in values), strict=True)
-    own = str(chosen).split(SEPARATOR)
-    return any(
-        len(set(column)) > 1 and value in (min(column, key=natural_key), max(column, key=natural_key))
-        for value, column in zip(own, tried, strict=True)
-    )

@@ -139,37 +139,22 @@ class RunMeasures:
         """
         curves = self.curves(axis)
         pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
-        if name == "late" and not self._target_ended.reindex(budgets.index).eq(True).any():
+        reasons = self.runs.get("summary.stopped_by", pd.Series(dtype=object)).reindex(budgets.index)
+        if name == "late" and not reasons.eq(TARGET).any():  # an accuracy decides how long such a run is
             within = {run: evaluations.late_part(*curve, budgets[run]) for run, curve in pieces.items()}
             if all(len(y_p) >= least for y_p in within.values()):
                 return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
-        last = {run: evaluations.value_at(x_p, y_p, budgets[run]) for run, (x_p, y_p) in pieces.items()}
+        last = {run: np.interp(budgets[run], *curve, left=math.nan) for run, curve in pieces.items()}
         return pd.Series(last, dtype=float), False
 
-    @cached_property
-    def _target_ended(self) -> pd.Series:
-        """Run -> whether its target accuracy ended it: then its accuracy decided how long it is."""
-        runs = self.runs
-        return runs.get("summary.stopped_by", pd.Series("", index=runs.index)) == TARGET
-
-    def times_to(self, target: float, axis: str) -> pd.Series:
-        """Return where on the axis each run first shows an accuracy of ``target`` [%]; NaN where it never does."""
+    def times_to(self, target: float | pd.Series, axis: str) -> pd.Series:
+        """Return where on the axis each run first shows ``target`` [%], one number or one of each run; else NaN."""
         return evaluations.time_to_reach(self.early, target, axis, self.metric).reindex(self.placed.runs.index)
-
-    @cached_property
-    def chance_levels(self) -> pd.Series:
-        """Return ``chance_levels`` of the runs."""
-        return chance_levels(self.runs)
-
-    @property
-    def is_accuracy(self) -> bool:
-        """Return True if the metric is an accuracy [%]."""
-        return names.is_percent(self.metric)
 
     def resolution(self, name: str, experiments: Collection[str] = ()) -> float:
         """Return the step of a measure that is one test accuracy [points]: one sample of the smallest test set of these
         experiments, by default of all; 0 for other measures and metrics, or where runs do not tell."""
-        if not (name in _WITH_STEP and self.is_accuracy and self.metric.startswith("test/")):
+        if not (name in _WITH_STEP and names.is_percent(self.metric) and self.metric.startswith("test/")):
             return 0.0
         runs = self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs
         samples = pd.to_numeric(runs.get("summary.task.test_samples", pd.Series(dtype=float))).min()
@@ -178,7 +163,7 @@ class RunMeasures:
     def unit(self, name: str) -> str:
         """Return the unit of a difference of the measure; a metric that is not an accuracy has none."""
         kind = MEASURES.get(name)
-        return "" if kind is None or (kind.unit == "points" and not self.is_accuracy) else kind.unit
+        return "" if kind is None or (kind.unit == "points" and not names.is_percent(self.metric)) else kind.unit
 
     def tie_margin(self, name: str, tie: float | None = None) -> float | None:
         """Return the margin of a tie [points], 1 unless another is declared; None for a measure in another unit, of
@@ -225,19 +210,11 @@ def _best_value(of: RunMeasures, axis: str) -> pd.Series:
     return evaluations.best_values(of.early, of.metric, of.metric_is_lower_better)
 
 
-def _time_to_90(of: RunMeasures, axis: str) -> pd.Series:
-    return evaluations.time_to_reach(of.early, 0.9 * evaluations.best_values(of.early, of.metric), axis, of.metric)
-
-
 def _time_to_target(of: RunMeasures, axis: str) -> pd.Series:
     runs = of.placed.runs
     best = evaluations.best_values(of.early, of.metric).reindex(runs.index)
     means = best.groupby([runs["cell"], runs["series"]]).transform("mean")
-    return evaluations.time_to_reach(of.early, 0.9 * means.groupby(runs["cell"]).transform("min"), axis, of.metric)
-
-
-def _time_to_level(of: RunMeasures, axis: str) -> pd.Series:
-    return evaluations.time_to_reach(of.early, of.placed.runs["dataset"].map(of.levels).astype(float), axis, of.metric)
+    return of.times_to(0.9 * means.groupby(runs["cell"]).transform("min"), axis)
 
 
 def _mean_of_points(name: str, of: RunMeasures, axis: str) -> pd.Series:
@@ -282,9 +259,13 @@ MEASURES = {
     "best": MeasureKind("points", False, _best_value, True),
     "final": MeasureKind("points", False, lambda of, axis: evaluations.final_values(of.points, of.metric), True),
     # along the axis, to 90 % of the run's own best, of the lowest mean best of the cell, to the paper's accuracy
-    "time_to_90": MeasureKind("", True, _time_to_90),
+    "time_to_90": MeasureKind(
+        "", True, lambda of, axis: of.times_to(0.9 * evaluations.best_values(of.early, of.metric), axis)
+    ),
     "time_to_target": MeasureKind("", True, _time_to_target),
-    "time_to_level": MeasureKind("", True, _time_to_level),
+    "time_to_level": MeasureKind(
+        "", True, lambda of, axis: of.times_to(of.placed.runs["dataset"].map(of.levels).astype(float), axis)
+    ),
     # mean change between evaluations, from the time of 90 % of the best on
     "unsteadiness": MeasureKind("points", True, lambda of, axis: evaluations.unsteadiness(of.early)),
     # mean over evaluations; diagnostics=dissimilarity

@@ -81,25 +81,12 @@ def rule_classes() -> dict[str, type]:
     return found
 
 
-@cache
-def rule_labels() -> dict[str, str]:
-    """Label of each rule of this package, by the name of its yaml."""
-    return {name: str(rule.label) for name, rule in rule_classes().items()}  # type: ignore[attr-defined]
-
-
-@cache
-def _page_order() -> dict[str, int]:
-    """Return the position of each rule's label on pages."""
-    labels = rule_labels()
-    return {labels[algorithm]: place for place, algorithm in enumerate(SHOWN_ORDER)}
-
-
 def algorithm_label(algorithm: str) -> str:
     """Return the label of an algorithm: ``ACE``."""
-    return rule_labels().get(algorithm, algorithm)
+    return str(getattr(rule_classes().get(algorithm), "label", algorithm))
 
 
-def label_with_server_time(run: Mapping[str, Any]) -> str:
+def label_with_server_time(run: pd.Series) -> str:
     """Return ``GAS, 0.001 s a sample`` for a run whose server's computing takes time; else the algorithm's label."""
     text, rate = algorithm_label(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
     return f"{text}, {rate:g} s a sample" if rate > 0 else text
@@ -188,7 +175,8 @@ def series_order(label: str) -> tuple:
     """A sort key: rules in the order of ``algorithms.SHOWN_ORDER``, then other series by their letters, whatever their
     case; variants by their numbers."""
     base, _, variant = label.partition(", ")
-    place = _page_order().get(base.partition("+")[0], len(SHOWN_ORDER))
+    places = {algorithm_label(algorithm): place for place, algorithm in enumerate(SHOWN_ORDER)}
+    place = places.get(base.partition("+")[0], len(places))
     return (place, natural_key(base.casefold()), *(natural_key(part) for part in variant.split(", ")))
 
 
@@ -213,16 +201,24 @@ def sort_key(value: object) -> tuple:
 def value_texts(values: pd.Series) -> list[str]:
     """Return the text of each value: six digits, or all digits if six make two values alike."""
     found = [setting_text(value) for value in values]
-    return found if len(set(found)) == exact_texts(values).nunique() else [full_text(value) for value in values]
+    exact = [*map(full_text, values)]
+    return found if len(set(found)) == len(set(exact)) else exact
+
+
+def distinct_texts(runs: pd.DataFrame, key: str) -> list[str]:
+    """Return the texts of the different values of a column in order; none for a column that is not there."""
+    values = runs.get(key, pd.Series(dtype=object)).dropna().unique()
+    return [*dict.fromkeys(map(setting_text, sorted(values, key=sort_key)))]
 
 
 def is_setting(key: str) -> bool:
     """Return True if a column of ``load_runs`` is a setting that decides a run's numbers, except its seed."""
     if key in NOT_IDENTITY:
         return False
-    first = key.partition(".")[0]
-    others = (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
-    return first not in others or ("." in key and first in PARTS and first not in NOT_IDENTITY)
+    first, dot, _ = key.partition(".")
+    if first in PARTS and first not in NOT_IDENTITY:
+        return bool(dot)
+    return first not in (*NOT_IDENTITY, *FIXED, *ORIGINS, *PARTS, "summary", "series", "cell", "tuned", "listed")
 
 
 def distinguishing_keys(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
@@ -251,22 +247,14 @@ def distinguishing_keys(runs: pd.DataFrame, given: Sequence[str], besides: str |
 
 
 def full_text(value: object) -> str:
-    """Return the text of a setting with all digits."""
+    """Return the text of a setting with all digits; ``-`` for every way to have no value."""
     value = _to_python(value)
     return repr(value) if isinstance(value, float) and value == value else setting_text(value)
 
 
-def exact_texts(values: pd.Series) -> pd.Series:
-    """Return values as text with all digits; every way to have no value gives the same text."""
-    return pd.Series(
-        ["-" if setting_text(value) == "-" else repr(_to_python(value)) for value in values], index=values.index
-    )
-
-
 def _refine_groups(codes: pd.Series, values: pd.Series) -> pd.Series:
     """Return group numbers in which runs of one group that differ in ``values`` are apart."""
-    pairs = pd.Series(list(zip(codes, exact_texts(values), strict=True)), index=codes.index)
-    return pd.Series(pd.factorize(pairs)[0], index=codes.index)
+    return codes.groupby([codes, values.map(full_text)]).ngroup()
 
 
 def _is_split_by(codes: pd.Series, values: pd.Series) -> bool:

@@ -18,7 +18,7 @@ from ..models.pretrained import MINILM
 from ..multirun.axes import drawn_grids, jobs_of
 from ..tracking.records import MEASURED, NUMBERS, Record
 from ..tracking.runs import build_frame
-from .names import exact_texts
+from .names import full_text
 
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # of a folder, which identifies the run in place of its path
 CODE = "code"
@@ -152,15 +152,11 @@ def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Serie
         first, *others = sorted(twins.index, key=lambda run: (reasons[run] != "", "::" in str(run), str(run)))
         for run in others:
             alike = reasons[run] == reasons[first]
-            other = [key for key in numbers if not _is_equal(runs.at[run, key], runs.at[first, key])] if alike else []
+            both = runs.loc[[run, first], numbers if alike else []]  # one of an earlier version may lack a number
+            other = [*both.columns[both.notna().all() & (both.iloc[0] != both.iloc[1])]]
             reasons[run] = COPY if "::" in str(run) and alike and not other else "found twice"
             notes[run] = f"the same run as {'/'.join(Path(first).parts[-2:])}"  # a page names no place of one machine
             notes[run] += f", with another {other[0].removeprefix('summary.')}" if other else ""
-
-
-def _is_equal(one: Any, other: Any) -> bool:
-    """Return True for equal numbers, and if one is missing, as in a run of an earlier version."""
-    return bool(one == other) or pd.isna(one) or pd.isna(other)
 
 
 def leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
@@ -175,7 +171,7 @@ def leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Serie
         keys.append("n_clients")  # some data are drawn client by client
     if used.empty:
         return
-    for _, same in used.groupby([exact_texts(used[key]) for key in keys] or (lambda _: 0), sort=False):
+    for _, same in used.groupby([used[key].map(full_text) for key in keys] or (lambda _: 0), sort=False):
         shared = same.groupby("data_digest")["seed"].nunique().max() > 1
         for _, group in [(None, same)] if shared else same.groupby("seed", sort=False):
             counts = group["data_digest"].value_counts()

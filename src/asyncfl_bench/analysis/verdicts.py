@@ -13,8 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+import pandas as pd
+
 from .claim_comparisons import ClaimQuery, ClaimRuns
-from .claims import Claim, Verdict, papers_with_claims, read_claims, seen_seeds
+from .claims import Claim, Verdict, read_claims, seen_seeds
 from .comparison import NEVER_REACHED
 from .contrasts import Contrast
 from .measures import RunMeasures
@@ -74,9 +76,7 @@ def experiments_of_claims(
 
 def claims_of_sweep(sweep: str) -> list[Claim]:
     """Return the claims that the sweep is a reading of."""
-    paper = sweep.partition("/")[0]
-    known = read_claims(paper) if paper in papers_with_claims() else ()
-    return [claim for claim in known if sweep in claim.readings]
+    return [claim for claim in read_claims(sweep.partition("/")[0]) if sweep in claim.readings]
 
 
 def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]) -> Iterator[tuple[Claim, str, Claim]]:
@@ -114,9 +114,9 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
     """Return the verdict of comparisons, of which some have runs."""
     sides = [contrast.side for contrast in contrasts]
     found = [contrast.interval for contrast in contrasts]
-    answers = [not contrast.no_answer for contrast in contrasts]
-    contrary = adjust_holm([_p_or_one(one.p, known) for one, known in zip(found, answers, strict=True)])
-    tied = adjust_holm([_p_or_one(one.p_tie, known) for one, known in zip(found, answers, strict=True)])
+    # a comparison without p counts in Holm's correction and is never rejected
+    known = [(math.nan, math.nan) if one.no_answer else (one.interval.p, one.interval.p_tie) for one in contrasts]
+    contrary, tied = map(adjust_holm, pd.DataFrame(known).fillna(1.0).to_numpy().T)
     counted = [contrast.counted for contrast in contrasts]
     fails = [i for i, side in enumerate(sides) if side == "against" and (counted[i] or contrary[i] < ALPHA)]
     ties = [i for i, side in enumerate(sides) if side == "tie" and tied[i] < ALPHA]
@@ -131,20 +131,23 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
         present = [i for i in range(len(contrasts)) if len(contrasts[i].by_seed)] or [0]
         chosen = min(present, key=lambda i: (sides[i] == "agree", contrasts[i].distance, i))
         reasons = _reasons([contrasts[i] for i in is_open])
-        if verdict == "holds" and contrasts[chosen].is_within_margin:
-            reasons = ["by less than the margin of a tie"]
-    interval = found[chosen]
-    if contrasts[chosen].no_answer == NEVER_REACHED:  # its number compares ends of budgets
+    deciding, interval = contrasts[chosen], found[chosen]
+    if verdict == "holds" and deciding.question == "difference" and interval.high <= (deciding.margin or 0):
+        reasons = ["by less than the margin of a tie"]
+    if deciding.no_answer == NEVER_REACHED:  # its number compares ends of budgets
         interval = Interval(math.nan, math.nan, math.nan, math.nan, interval.n, "unknown", total=interval.total)
+    numbers = interval.mean, interval.low, interval.high, interval.p_tie if verdict == "tie" else interval.p
+    # four digits, so that machines that round differently write the same bytes
+    mean, low, high, p = (float(f"{value:.4g}") for value in numbers)
     return Verdict(
         key,
         verdict,
         "; ".join(reasons),
-        contrast=", ".join(filter(None, (contrasts[chosen].name, contrasts[chosen].cell))),
-        difference=_round_digits(interval.mean),
-        low=_round_digits(interval.low),
-        high=_round_digits(interval.high),
-        p=_round_digits(interval.p_tie if verdict == "tie" else interval.p),
+        contrast=", ".join(filter(None, (deciding.name, deciding.cell))),
+        difference=mean,
+        low=low,
+        high=high,
+        p=p,
         seeds=interval.n,
         total=interval.total,
         unit=unit,
@@ -152,13 +155,8 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
         agree=sides.count("agree"),
         against=sides.count("against"),
         ties=sides.count("tie"),
-        yardstick=contrasts[chosen].yardstick,
+        yardstick=deciding.yardstick,
     )
-
-
-def _p_or_one(p: float, has_answer: bool) -> float:
-    """Return p; 1 where there is none, so that the comparison counts in Holm's correction and is never rejected."""
-    return p if has_answer and not math.isnan(p) else 1.0
 
 
 def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
@@ -181,8 +179,3 @@ def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
     missing = [*dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")]
     named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
     return [f"{reason}: {named}" if reason.startswith("runs missing") else reason for reason in reasons]
-
-
-def _round_digits(value: float) -> float:
-    """Round to four significant digits, so that machines that round differently write the same bytes."""
-    return float(f"{value:.4g}")

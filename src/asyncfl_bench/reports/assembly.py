@@ -17,7 +17,7 @@ from ..analysis.statistics import LEVELS
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.metrics import COUNTERS, SENT
 from ..tracking.runs import load_points
-from .blocks import Accuracies, Averages, ClientAccuracy, Curves, Overall, RealClients, TimelineFigure, Values
+from .blocks import Accuracies, Averages, Curves, Overall, TimelineFigure, Values, client_accuracy, real_clients
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
 from .blocks.tables import values_parts
 from .pages import provenance
@@ -32,6 +32,10 @@ _NO_DIRECTION = (
     "declares which."
 )
 _UNJUDGED = "This page has no verdicts of claims, which are judged by test/accuracy."
+_APART = (
+    "These series also differ in {keys}, which their names do not show and which may be why one leads. "
+    "`--compare {compare}` puts it into the names, `--where KEY=VALUE` keeps runs that agree."
+)
 _SPENT = ("server_iterations", "uploads", "virtual_time")
 
 
@@ -144,12 +148,10 @@ def _take_first(parts: list[Part], kind: type[Table] | type[Picture]) -> list[Pa
     found = [i for i, part in enumerate(parts) if isinstance(part, kind) and getattr(part, "shown", "") is not None]
     if not found:
         return []
-    start = next((i for i in range(found[0], -1, -1) if _is_heading(parts[i])), found[0])
-    return [*(part for part in parts[start : found[0]] if isinstance(part, str)), parts.pop(found[0])]
-
-
-def _is_heading(part: Part) -> bool:
-    return isinstance(part, str) and part.startswith("## ")
+    texts = [part if isinstance(part, str) else "" for part in parts[: found[0]]]
+    headings = [i for i, text in enumerate(texts) if text.startswith("## ")]
+    start = headings[-1] if headings else found[0]
+    return [*filter(None, texts[start:]), parts.pop(found[0])]
 
 
 def _sections(parts: Sequence[Part]) -> dict[str, list[Part]]:
@@ -203,19 +205,20 @@ def own_page(
         Values((FINAL, BEST, *spent)),
         Accuracies(tuple(axes)),
         Overall((primary, *others), reference),
-        ClientAccuracy(),
+        client_accuracy,
         Averages(),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks, primary, tuple(others))
     tie = None if decision is None else decision.tie
     page = Page(spec, placed, points, metric=metric, tie=tie)
-    apart = _describe_apart(placed.apart, compare)
+    keys = {"keys": ", ".join(placed.apart), "compare": " ".join([*compare, *placed.apart])}
+    apart = _APART.format(**keys) if placed.apart else ""
     has_direction = page.measured.metric_is_lower_better is not None
     decisions = _decision_parts(page, decision) if decision is not None and has_direction else []
     if steps := describe_default_steps(placed.runs):
         said, _, command_to_search = steps.partition(": ")
         page.notes.append(f"{said[:1].upper()}{said[1:]}: `{command_to_search}`")
-    times = [*([] if timeline is None else timeline(page)), *RealClients()(page)]
+    times = [*([] if timeline is None else timeline(page)), *real_clients(page)]
     return finish_page(page, [runs_text(page), apart, *times, *decisions], [command] if command else [])
 
 
@@ -235,13 +238,3 @@ def _decision_parts(page: Page, of: Decision) -> list[Part]:
         f"budget ({names.AXES[of.axis]}){tie}."
     )
     return ["## Decisions", Table("decisions", table, table, 2), note]
-
-
-def _describe_apart(keys: Sequence[str], compare: Sequence[str]) -> str:
-    """Return a sentence on settings that differ between series and are in no name; empty if there are none."""
-    if not keys:
-        return ""
-    return (
-        f"These series also differ in {', '.join(keys)}, which their names do not show and which may be why one leads. "
-        f"`--compare {' '.join([*compare, *keys])}` puts it into the names, `--where KEY=VALUE` keeps runs that agree."
-    )

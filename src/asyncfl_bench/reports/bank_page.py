@@ -18,10 +18,11 @@ from ..config.places import command_text
 from ..config.search_stages import BANK, declared_choices, declared_stages
 from ..errors import BenchError
 from .blocks.comparisons import interval_texts
-from .blocks.figures import Forest, HeatMap, forest_panels, heat_maps
+from .blocks.figures import Forest, forest_panels
+from .blocks.maps import HeatMap, heat_maps
 from .pages.provenance import ORIGIN, is_foreign
 from .pages.style import styles
-from .pages.write import Part, Picture, Table, draw_picture, format_number, write_parts
+from .pages.write import Part, Table, draw_picture, format_number, write_parts
 
 HTML = "index.html"
 _TITLE = "The bank: every rule with searched settings in several worlds"
@@ -108,7 +109,11 @@ def write_bank_page(frame: pd.DataFrame, folder: Path) -> list[Path]:
     by_world = [part for world in worlds for part in _world_parts(world)]
     target = write_parts([f"# {_TITLE}", *first, *by_world, *last], folder)
     shown = [part for part in by_world if not (isinstance(part, Table) and part.shown is not None)]
-    table = [_all_worlds_table(worlds)] if worlds else []
+    table = []
+    if worlds:  # one table of all rules and worlds, which has filters in a browser
+        frame = pd.concat([_rules_table(world)[0].assign(world=world.title) for world in worlds])
+        frame.insert(0, "world", frame.pop("world"))
+        table = [Table("rules", frame, frame, 3)]
     write_tables(_TITLE, [*first, *table, *shown, *last], folder / HTML, script="filters.js" if worlds else "")
     return [target, folder / HTML]
 
@@ -181,18 +186,8 @@ def _tier_map(worlds: Sequence[World]) -> list[Part]:
 
 
 def _world_parts(world: World) -> list[Part]:
-    """Return the forest plot and the table of a world."""
+    """Return the forest plot of all rules in a tier, a row a rule, and the table of a world."""
     shown, data = _rules_table(world)
-    return [
-        f"## {world.title[:1].upper()}{world.title[1:]}",
-        *_forest(world),
-        Table(f"rules_{world.title}", shown, data, 2, rows=len(shown)),
-        Table(f"pairs_{world.title}", None, world.pairs),
-    ]
-
-
-def _forest(world: World) -> list[Picture]:
-    """Return the intervals of all rules in a tier, a row a rule."""
     rules = world.rules[world.rules["tier"] > 0]
     labels = [names.algorithm_label(rule) for rule in rules.index]
     mean, low, high = (rules[key].to_numpy(float) for key in ("mean", "low", "high"))
@@ -204,7 +199,12 @@ def _forest(world: World) -> list[Picture]:
     alt = (
         "Mean test accuracy of each rule with its 95 % interval over seeds; behind a name the tier; arrow: off the axis"
     )
-    return draw_picture(f"forest_{world.title}", figure, alt)
+    return [
+        f"## {world.title[:1].upper()}{world.title[1:]}",
+        *draw_picture(f"forest_{world.title}", figure, alt),
+        Table(f"rules_{world.title}", shown, data, 2, rows=len(shown)),
+        Table(f"pairs_{world.title}", None, world.pairs),
+    ]
 
 
 def _rules_table(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -234,14 +234,6 @@ def _rules_table(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def _cost_text(value: float, unit: float, decimals: int = 0) -> str:
     return "never" if math.isinf(value) else format_number(value / unit, decimals=decimals)
-
-
-def _all_worlds_table(worlds: Sequence[World]) -> Table:
-    """Return the rules of all worlds in one table, which has filters in a browser."""
-    tables = [_rules_table(world)[0].assign(world=world.title) for world in worlds]
-    frame = pd.concat(tables)
-    frame = frame[["world", *(name for name in frame if name != "world")]]
-    return Table("rules", frame, frame, 3)
 
 
 def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:

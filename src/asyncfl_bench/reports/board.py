@@ -123,25 +123,18 @@ def count_parts(rows: pd.DataFrame, noun: str) -> list[Part]:
     lines.append(["indications", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
     counts = pd.DataFrame(lines, columns=["", *VERDICTS], dtype=object)
     parts: list[Part] = [f"{len(own)} {noun} by verdict:", Table("counts", counts, counts)]
-    if reasons := _count_reasons(own["kinds"]):
-        frame = pd.DataFrame(reasons, columns=["reason", "claims"])
+    kinds = Counter[str](kind for of_claim in own["kinds"] for kind in dict.fromkeys(of_claim))
+    needs = {kind: kinds.pop(kind) for kind in [*kinds] if kind.startswith("needs")}  # all of them are one reason
+    if needs:
+        in_order = sorted(needs, key=lambda kind: ("more" in kind, int(re.sub(r"\D", "", kind))))
+        texts = [f"{kind.removeprefix('needs ').removesuffix(' seeds')} ({needs[kind]})" for kind in in_order]
+        kinds[f"more seeds needed: {', '.join(texts)}"] = sum(needs.values())
+    if kinds:
+        ordered = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
+        frame = pd.DataFrame(ordered, columns=["reason", "claims"])
         sentence = "Inconclusive claims by reason. A claim with several reasons counts for each."
         parts += [sentence, Table("reasons", frame, frame)]
     return parts
-
-
-def _count_reasons(of_claims: pd.Series) -> list[tuple[str, int]]:
-    """Return the reasons with how many claims have each, most frequent first; all numbers of seeds are one reason."""
-    kinds = Counter(kind for own in of_claims for kind in dict.fromkeys(own))
-    needs = {kind: count for kind, count in kinds.items() if kind.startswith("needs")}
-    found = [(kind, count) for kind, count in kinds.items() if kind not in needs]
-    if needs:
-        in_order = sorted(needs, key=lambda kind: ("more" in kind, int(re.sub(r"\D", "", kind))))
-        by_seeds = ", ".join(
-            f"{kind.removeprefix('needs ').removesuffix(' seeds')} ({needs[kind]})" for kind in in_order
-        )
-        found.append((f"more seeds needed: {by_seeds}", sum(needs.values())))
-    return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
 def _claim_parts(name: str, rows: pd.DataFrame, up: str = "") -> list[Part]:
@@ -167,45 +160,39 @@ def _claim_parts(name: str, rows: pd.DataFrame, up: str = "") -> list[Part]:
 def _browser_parts(rows: pd.DataFrame, results: Path) -> list[Part]:
     """Return what the browser shows: counts and one table of all boards, which has filters."""
     texts = {"board": rows["board"].map(BOARD_TITLES), "paper": rows["paper"].map(claims.paper_title)}
-    frame = rows.assign(**texts, item=[_browser_link(item, results) for item in rows["linked_item"]])
+    items = [*rows["linked_item"]]
+    for place, link in enumerate(rows["link"].str.partition("#")[0]):
+        if link and (results / link).with_name("page.html").exists():
+            items[place] = items[place].replace("README.md", "page.html")
+    frame = rows.assign(**texts, item=items)
     frame = frame[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
     return [*count_parts(rows, "claims of the papers"), "## Claims", _LEGEND, Table("board", frame, frame)]
 
 
-def _browser_link(link: str, results: Path) -> str:
-    """Return the Markdown link with the HTML page in place of README.md, where there is one."""
-    found = re.search(r"\(([^)#]*)README\.md", link)
-    return link.replace("README.md", "page.html") if found and (results / found[1] / "page.html").exists() else link
-
-
 def rule_texts(rows: pd.DataFrame, results: Path) -> dict[str, str]:
     """Return the text of the page of each rule; the same claims, bank and findings give the same bytes."""
-    bank = dict(iter(_bank_table().groupby("rule")))
-    return {
-        rule: markdown_text(_rule_parts(rule, rows, bank.get(rule, pd.DataFrame()), results))
-        for rule in names.rule_classes()
-    }
+    bank = _bank_table()
+    return {rule: markdown_text(_rule_parts(rule, rows, bank, results)) for rule in names.rule_classes()}
 
 
 def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path) -> list[Part]:
-    """Return a rule's page: its docstring, then claims, bank and findings with one link each.
-
-    bank  the rule's rows of ``_bank_table``
-    """
-    label = names.algorithm_label(rule)
+    """Return a rule's page: its docstring, then claims, bank (of ``_bank_table``) and findings with one link each."""
+    label, frame = names.algorithm_label(rule), bank[bank["rule"] == rule].drop(columns="rule")
     text = inspect.cleandoc(names.rule_classes()[rule].__doc__ or "")
     text = re.sub(r"\n\n[^\n]*(?:\(trial\.after_each\)|, the model after each)[^§]*", "", text).rstrip()
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
     parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{text}\n```"]
     if len(own := _claims_about(rule, rows)):
         parts += ["## Claims", *_claim_parts(rule, own, "../")]
-    if len(bank):
+    if len(frame):
         link = "[The bank](../bank/README.md)" if (results / "bank" / "README.md").exists() else "The bank"
-        frame = bank.drop(columns="rule")
         parts += ["## Bank", f"{link} searches the settings of all rules alike. {_BANK}", Table("bank", frame, frame)]
-    if links := _findings(label, results):
-        parts += ["## Findings", "\n".join(links)]
-    return parts
+    links = []
+    for page in sorted((results.parent / _FINDINGS).glob("*.md")):
+        title, _, text = page.read_text(encoding="utf-8").partition("\n")
+        if re.search(rf"(?<![\w-]){re.escape(label)}(?![\w-])", f"{title}\n{text}"):
+            links.append(f"- [{title.lstrip('# ')}](../../{_FINDINGS}/{page.name})")
+    return [*parts, *(["## Findings", "\n".join(links)] if links else [])]
 
 
 def _claims_about(rule: str, rows: pd.DataFrame) -> pd.DataFrame:
@@ -244,18 +231,11 @@ def _bank_table() -> pd.DataFrame:
     return pd.DataFrame(lines, columns=["world", "rule", "tier", "accuracy [%]", "seeds"], dtype=object)
 
 
-def _findings(label: str, results: Path) -> list[str]:
-    """Return a link to each page of findings beside ``results`` that names the rule."""
-    texts = {page: page.read_text(encoding="utf-8") for page in sorted((results.parent / _FINDINGS).glob("*.md"))}
-    named = [page for page in texts if re.search(rf"(?<![\w-]){re.escape(label)}(?![\w-])", texts[page])]
-    return [f"- [{texts[page].partition(chr(10))[0].lstrip('# ')}](../../{_FINDINGS}/{page.name})" for page in named]
-
-
 def write_overview(page: Page, folder: Path) -> Path:
-    """Put the line and the verdicts of ``page`` into ``results/PAPER/small/README.md``; return its path.
+    """Put the line (kind, runs, command) and the verdicts of ``page`` into ``results/PAPER/small/README.md``.
 
     The overview has the claims of a paper on digits in one table and a line for each page. A checkout has it alone: the
-    pages themselves, with figures and CSV files, are written when one is asked for.
+    pages themselves, with figures and CSV files, are written when one is asked for. Returns its path.
 
     Raises BenchError when there is a file that is not an overview.
     """
@@ -263,7 +243,10 @@ def write_overview(page: Page, folder: Path) -> Path:
     text = target.read_text(encoding="utf-8") if target.exists() else first
     if not text.startswith(first):
         raise BenchError(f"{target}: not written by afl-report; choose another place with --out")
-    lines = {**dict(_LINE.findall(text)), page.verdicts.section: _page_line(page)}
+    header = provenance.header(page)[0].removesuffix(page.spec.shows).strip()
+    coverage = str(provenance.coverage(page)[1]).partition("\n")[0]
+    line = f"{page.spec.title}. {header} {coverage} `{page.command}`"
+    lines = {**dict(_LINE.findall(text)), page.verdicts.section: line}
     folder.mkdir(parents=True, exist_ok=True)
     _write_claims(page, folder / NAME)
     table = _claim_table(page.spec.paper, folder / NAME)
@@ -284,18 +267,11 @@ def _claim_table(paper: str, path: Path) -> pd.DataFrame:
     return frame.loc[rows["section"] != "", ["claim", "page", "measured", "verdict"]]
 
 
-def _page_line(page: Page) -> str:
-    """Return what a page is and how to write it, in one line."""
-    header = provenance.header(page)[0].removesuffix(page.spec.shows).strip()
-    runs = str(provenance.coverage(page)[1]).partition("\n")[0]
-    return f"{page.spec.title}. {header} {runs} `{page.command}`"
-
-
 def _write_claims(page: Page, target: Path) -> None:
     """Replace what the file says of this page."""
     kept = [to_dict(page) for _, page in read_verdicts(target)] if target.exists() else []
     own = to_dict(page.verdicts)
-    kept = [one for one in kept if any(one[key] != own[key] for key in _KEYS)] + [own] * bool(page.claims)
+    kept = [one for one in kept if any(one[key] != own[key] for key in _KEYS)] + [own] * bool(page.judged)
     if kept:
         text = json.dumps(sorted(kept, key=lambda one: [one[key] for key in _KEYS]), indent=1, ensure_ascii=False)
         write_text(target, text + "\n")

@@ -20,7 +20,6 @@ from .options import FIGURES, UsageError, build_parser, refuse_others
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .blocks import TimelineFigure
     from .pages.page import Page
     from .pages.spec import PageSpec
 
@@ -40,13 +39,8 @@ def main(argv: list[str] | None = None) -> int:
         say(f"afl-report: page.html is left out: {_BROWSER_EXTRA}")
     given.command = shlex.join(["afl-report", *(one for one in words if one != "--watch")])
     try:
-        if given.logbook:
-            _check_logbook(given)
-        if given.beside:
-            taken = ("out", "metric", "format", "watch", "config_dir", "runs", "archive", "scale", "length")
-            refuse_others(given, "--beside", taken, "it writes one figure; leave out --beside for a page")
+        _check_options(given)
         if given.pack is not None:
-            refuse_others(given, "--pack", (), "pack first, then write pages by another command")
             from ..tracking.archive import NAME, pack_archive
 
             if given.pack.suffix != ".parquet" and given.pack.name != NAME:
@@ -59,7 +53,12 @@ def main(argv: list[str] | None = None) -> int:
 
             places.use_folders(given.config_dir)
         if given.logbook:
-            return _write_logbook(given)
+            from ..tracking.archive import RESULTS, archive_folders
+            from .logbook import write_logbook
+
+            results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
+            _show_written(write_logbook(given.names[0], results, given.out or results, given.html))
+            return 0
         write = (
             _write_free_page
             if all(Path(name).exists() for name in given.names) and given.runs is None and given.archive is None
@@ -87,6 +86,21 @@ def main(argv: list[str] | None = None) -> int:
     except OSError as error:
         say(f"afl-report: {error.filename}: {error.strerror}; to write elsewhere, choose another place with --out")
         return 1
+
+
+def _check_options(given: argparse.Namespace) -> None:
+    """Raise UsageError for options that exclude each other."""
+    if given.logbook and len(given.names) > 1:
+        names = " ".join(given.names)
+        raise UsageError(f"--logbook {names}: one paper at a time, for example {given.names[0]}")
+    if given.logbook:
+        taken: tuple[str, ...] = ("out", "html", "archive", "config_dir")
+        refuse_others(given, "--logbook", taken, "it takes --out, --html, --archive and --config-dir")
+    if given.beside:
+        taken = ("out", "metric", "format", "watch", "config_dir", "runs", "archive", "scale", "length")
+        refuse_others(given, "--beside", taken, "it writes one figure; leave out --beside for a page")
+    if given.pack is not None:
+        refuse_others(given, "--pack", (), "pack first, then write pages by another command")
 
 
 def entry() -> None:
@@ -130,6 +144,7 @@ def _write_free_page(given: argparse.Namespace) -> int:
     """Write the page of any runs and print its table. Returns the exit code."""
     from ..analysis.decisions import decision_of
     from .assembly import own_page  # these bring pandas and matplotlib: not for --help
+    from .blocks import TimelineFigure
     from .pages.write import Table, markdown_table
 
     if given.profile or given.beside or given.scale or given.length:
@@ -140,6 +155,9 @@ def _write_free_page(given: argparse.Namespace) -> int:
     key, count = Counter(text.partition("=")[0] for text in given.where).most_common(1)[0] if where else ("", 1)
     if count > 1:
         raise UsageError(f"--where {' '.join(given.where)}: gives {key} twice; name one value, or use --panels {key}")
+    if given.window and not given.window[0] < given.window[1]:
+        raise UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
+    timeline = TimelineFigure(given.window) if given.timeline or given.window else None
     out = _output_folder(given, True)
     runs = _load_runs(given.names, names_single=False)  # a page of nothing else ends with that reason
     page = own_page(
@@ -152,7 +170,7 @@ def _write_free_page(given: argparse.Namespace) -> int:
         given.metric,
         given.command,
         decision_of(given.names, runs["experiment"].dropna()),
-        _build_timeline(given),
+        timeline,
     )
     written = _write_parts(page, out, given)
     _say_left_out(page, written[0])
@@ -161,15 +179,6 @@ def _write_free_page(given: argparse.Namespace) -> int:
             show(markdown_table(part.shown, part.words), end="\n\n")
     _show_written(written)
     return 0
-
-
-def _build_timeline(given: argparse.Namespace) -> TimelineFigure | None:
-    """Return the block that --timeline and --window ask for."""
-    from .blocks import TimelineFigure
-
-    if given.window and not given.window[0] < given.window[1]:
-        raise UsageError(f"--window {' '.join(f'{end:g}' for end in given.window)}: FROM must be below TO")
-    return TimelineFigure(given.window) if given.timeline or given.window else None
 
 
 def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:
@@ -267,29 +276,6 @@ def _write_bank(given: argparse.Namespace) -> int:
     _show_written(write_bank_page(load_bank(folder), folder))
     if (folder.parent / "README.md").exists():
         write_board(folder.parent)  # its rules have accuracies of the bank
-    return 0
-
-
-def _check_logbook(given: argparse.Namespace) -> None:
-    """Raise an error if something on the command line does not go with ``--logbook``."""
-    if len(given.names) > 1:
-        raise UsageError(f"--logbook {' '.join(given.names)}: one paper at a time, for example {given.names[0]}")
-    refuse_others(
-        given,
-        "--logbook",
-        ("out", "html", "archive", "config_dir"),
-        "it takes --out, --html, --archive and --config-dir",
-    )
-
-
-def _write_logbook(given: argparse.Namespace) -> int:
-    """Write the replication report of a paper from the pages in ``--out``, else from those in ``results``."""
-    from ..tracking.archive import RESULTS, archive_folders
-    from .logbook import write_logbook
-
-    [paper] = given.names
-    results = next(iter(archive_folders(given.archive or RESULTS)), Path(RESULTS))
-    _show_written(write_logbook(paper, results, given.out or results, given.html))
     return 0
 
 

@@ -51,7 +51,10 @@ def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()
 
 def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, Any]:
     found = _pages_of(claim, pages)
-    link, page, verdict = found[0] if found else ("", None, _verdict_without_page(claim, pages))
+    of_pages = [one.reason for page in pages.values() for one in page.verdicts if one.claim == claim.key]
+    why = claim.blocked or claim.not_run or next(filter(None, of_pages), "no runs")
+    unjudged = Verdict(claim.key, "blocked" if claim.blocked else "not run", why)
+    link, page, verdict = found[0] if found else ("", None, unjudged)
     notes = _describe_others(found) if page else []
     mark = "**Abstract.** " if claim.abstract else ""
     scale, seeds = page.scale if page else "", describe_seeds(verdict.seeds, verdict.total) if verdict.total else ""
@@ -103,13 +106,6 @@ def _pages_of(claim: Claim, pages: Mapping[str, PageVerdicts]) -> list[_Found]:
 def size_rank(page: PageVerdicts) -> int:
     """Return the rank of the page's scale: 0 for the largest."""
     return SCALES.index(page.scale) if page.scale in SCALES else len(SCALES)
-
-
-def _verdict_without_page(claim: Claim, pages: Mapping[str, PageVerdicts]) -> Verdict:
-    if claim.blocked or claim.not_run:
-        return Verdict(claim.key, "blocked" if claim.blocked else "not run", claim.blocked or claim.not_run)
-    of_pages = [one.reason for page in pages.values() for one in page.verdicts if one.claim == claim.key]
-    return Verdict(claim.key, "not run", next(filter(None, of_pages), "no runs"))
 
 
 def reasons_of(verdict: Verdict) -> list[str]:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import JUDGED, PART, PageVerdicts, papers_with_claims
-from ..analysis.names import is_setting, sort_key
+from ..analysis.names import distinct_texts, is_setting
 from ..config.choices import options
 from ..config.manual import describe_choice
 from ..config.places import report_command
@@ -25,7 +25,7 @@ from ..errors import BenchError, InputError, did_you_mean
 from ..files import write_text
 from ..papers import paper_pages
 from ..tracking.archive import archive_of_paper
-from ..tracking.runs import load_runs, setting_text
+from ..tracking.runs import load_runs
 from .board import count_parts
 from .judged_claims import judge_claims, read_pages, size_rank
 from .pages.spec import PageSpec, partial_image_sets, problems
@@ -110,13 +110,23 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     name = claims.paper_title(paper)
     sentence = f"What runs of asyncfl_bench say about the claims of the {name} paper, and how to repeat them."
     parts: list[Part] = [sentence, "## Result", *count_parts(own, "claims of the paper")]
+    items = judged["linked_item"].str.replace("](", "](../", regex=False) if linked else judged["item"]
+    judged = judged.assign(item=items, measured=judged["details"])
     headings = {"paper": "Claims of the paper", "question": "Controls and questions"}
     for board, heading in (headings | {"construction": "Results by construction"}).items():
-        asked = judged[judged["board"] == board]
+        asked = judged.loc[judged["board"] == board, ["item", "claim", "measured", "measure", "verdict", "scale"]]
         if len(asked) or board == "paper":
             parts += [f"## {heading}", *([_MEASURED] if board == "paper" else [])]
-            parts.append(_claim_table("claims" if board == "paper" else board, asked, linked))
-    parts += ["## What was not run", *_not_run_parts(paper, rows, runs)]
+            parts.append(Table("claims" if board == "paper" else board, asked, asked))
+    frame = rows.loc[~rows["word"].isin(JUDGED), ["item", "claim", "verdict", "reason"]]
+    parts += ["## What was not run", Table("not_run", frame, frame) if len(frame) else "Every claim was run."]
+    made = set(runs["sweep"]) if len(runs) else set()
+    lacking = [
+        f"- `{spec.sweep}`: {spec.title.partition(', ')[2] or spec.title}"
+        for spec in paper_pages().values()
+        if spec.paper == paper and not made & {spec.sweep, *spec.shares_runs_with}
+    ]
+    parts += ["Sweeps of the paper without archived runs:\n" + "\n".join(lacking)] if lacking else []
     parts += ["## Setup", *setup_parts(every, runs, linked)]
     parts += ["## Deviations from the paper", *_deviation_parts(every)]
     if len(others := _other_verdicts(own, every)):
@@ -131,26 +141,6 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     rules = "docs/reference/statistics.md"
     link = f"[{rules}](../../{rules})" if linked else f"`{rules}`"
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
-
-
-def _claim_table(name: str, rows: pd.DataFrame, linked: bool) -> Table:
-    items = rows["linked_item"].str.replace("](", "](../", regex=False) if linked else rows["item"]
-    frame = rows.assign(item=items, measured=rows["details"])
-    frame = frame[["item", "claim", "measured", "measure", "verdict", "scale"]]
-    return Table(name, frame, frame)
-
-
-def _not_run_parts(paper: str, rows: pd.DataFrame, runs: pd.DataFrame) -> list[Part]:
-    """Return the claims without a verdict with the reason, and the paper's sweeps without archived runs."""
-    frame = rows.loc[~rows["word"].isin(JUDGED), ["item", "claim", "verdict", "reason"]]
-    parts: list[Part] = [Table("not_run", frame, frame) if len(frame) else "Every claim was run."]
-    made = set(runs["sweep"]) if len(runs) else set()
-    lacking = [
-        f"- `{spec.sweep}`: {spec.title.partition(', ')[2] or spec.title}"
-        for spec in paper_pages().values()
-        if spec.paper == paper and not made & {spec.sweep, *spec.shares_runs_with}
-    ]
-    return [*parts, *(["Sweeps of the paper without archived runs:\n" + "\n".join(lacking)] if lacking else [])]
 
 
 def _deviation_parts(every: Sequence[PageRuns]) -> list[Part]:
@@ -342,6 +332,10 @@ def _training_row(one: PageRuns) -> dict[str, str]:
     settings = {key: values_by_method(runs, f"client.{key}") for key in _OPTIMIZER}
     of_client = (f"client.{key}" for key in (*_OPTIMIZER, "lr", "batch_size", "local_steps"))
     shown = {"seed", "n_clients", "concurrency", *_STEPS, *_BUFFERS, *of_client}
+    others = [key for key in map(str, runs) if is_setting(key) and key not in shown and not key.startswith(_ELSEWHERE)]
+    others = [key for key in others if not key.endswith("_target_")]
+    others = [key for key in others if (runs.groupby("algorithm")[key].nunique() > 1).any()]
+    several = {key.removeprefix("algorithm."): values_by_method(runs, key) for key in others}
     return {
         "clients in flight": values_by_method(runs, "concurrency"),
         "batch": values_by_method(runs, "client.batch_size"),
@@ -354,19 +348,8 @@ def _training_row(one: PageRuns) -> dict[str, str]:
         "server step size": _join_named("", {key.partition(".")[2]: values_by_method(runs, key) for key in _STEPS}),
         "step sizes": f"searched: {tuned}" if searched else _PROFILES.get(page.profile, page.profile),
         "buffer": _join_named("", {key.partition(".")[2]: values_by_method(runs, key) for key in _BUFFERS}),
-        "also varied": _join_named("", _other_settings(runs, shown)),
+        "also varied": _join_named("", several),
     }
-
-
-def _other_settings(runs: pd.DataFrame, shown: set[str]) -> dict[str, str]:
-    """Return the other settings with several values among the runs of one method."""
-    keys = [
-        key
-        for key in map(str, runs)
-        if is_setting(key) and key not in shown and not key.startswith(_ELSEWHERE) and not key.endswith("_target_")
-    ]
-    several = [key for key in keys if (runs.groupby("algorithm")[key].nunique() > 1).any()]
-    return {key.removeprefix("algorithm."): values_by_method(runs, key) for key in several}
 
 
 def _join_named(first: str, named: Mapping[str, str]) -> str:
@@ -387,8 +370,7 @@ def values_by_method(runs: pd.DataFrame, key: str) -> str:
 
 def distinct_values(runs: pd.DataFrame, key: str) -> str:
     """Return the different values of a column as text: ``0.1, 0.3``; of many numbers the ends, and how many."""
-    values = sorted(runs.get(key, pd.Series(dtype=object)).dropna().unique(), key=sort_key)
-    texts = [*dict.fromkeys(map(setting_text, values))]
+    texts = distinct_texts(runs, key)
     if not len(texts) > 2 or pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").isna().any():
         return ", ".join(texts)
     if texts == [str(int(float(texts[0])) + place) for place in range(len(texts))]:

@@ -6,16 +6,16 @@ from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
     Accuracies,
     Averages,
-    ClientAccuracy,
     Cost,
     Counts,
     Curves,
-    ErrorParts,
     HeatMaps,
     MeasureBySetting,
     Overall,
-    Staleness,
     Values,
+    client_accuracy,
+    error_parts,
+    staleness,
 )
 from ...reports.pages.spec import AXES, LATE, Block, Measure, PageSpec, late_measures
 
@@ -36,7 +36,7 @@ _CURVES: tuple[Block, ...] = (
     *_ALONG_AXES,
     Overall((LATE, *_OTHER_AXES), "ACE"),
     Cost("delay"),
-    ClientAccuracy(),
+    client_accuracy,
 )
 _SHARES: tuple[Block, ...] = (
     MeasureBySetting("availability.share", (LATE,)),
@@ -48,7 +48,7 @@ _SHARES: tuple[Block, ...] = (
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
     settings: dict[str, Any] = {"problems": ("cifar10 with resnet18",), "fair": _FAIR, "rankings": _OTHER_AXES} | more
-    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, Averages(), Staleness()), **settings)
+    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, Averages(), staleness), **settings)
 
 
 def _text(name: str, reading: str, **more) -> PageSpec:
@@ -76,7 +76,7 @@ PAGES = (
         "table 1: noise, bias and delay in the error of a step",
         "The paper marks in words which term of the mean squared error a method suffers; here they are measured.",
         _SKEW_BY_DELAY,
-        (ErrorParts(),),
+        (error_parts,),
         primary=None,
     ),
     _page(
@@ -96,7 +96,7 @@ PAGES = (
         (
             Curves("iteration", split="delay", columns=3),
             Accuracies(AXES),
-            ClientAccuracy(),
+            client_accuracy,
         ),
         readings=_LAW,
     ),
@@ -156,7 +156,7 @@ PAGES = (
         "and that ACED removes it. Stopped: squared norm of their part of that bias, last gradients less those at w_t "
         "over n; ACED has dropped it once its threshold has passed. Means are over the steps after the stop.",
         ("availability.share",),
-        (ErrorParts(),),
+        (error_parts,),
         problems=("cifar10 with resnet18",),
         primary=None,
     ),
@@ -168,7 +168,7 @@ PAGES = (
         "delays the squared error of ASGD is (1 + ζ²/σ²) / 2 times ACE's (`examples/memory.py`). All rules have all "
         "clients in flight, the same uploads and a searched step.",
         ("delay", "client.batch_size", "heterogeneity.alpha"),
-        (HeatMaps("client.batch_size", "heterogeneity.alpha", _UPLOADS), Accuracies(("uploads",)), Staleness()),
+        (HeatMaps("client.batch_size", "heterogeneity.alpha", _UPLOADS), Accuracies(("uploads",)), staleness),
         primary=_UPLOADS,
         searched=True,
         fair="the server step c * sqrt(n / T) of each rule tuned on validation samples, six values for each over 2.5 "

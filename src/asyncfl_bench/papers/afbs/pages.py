@@ -1,5 +1,6 @@
 """The pages of AFBS (arXiv:2506.12754)."""
 
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -7,14 +8,14 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
-    ClientAccuracy,
     Cost,
     Curves,
     KeptUploads,
     MetricsOfSeries,
     Values,
+    client_accuracy,
 )
-from ...reports.pages.spec import BEST, FINAL, LATE, TO_LEVEL, UPLOADS, Block, Measure, PageSpec, late_measures
+from ...reports.pages.spec import BEST, FINAL, LATE, TO_LEVEL, UPLOADS, Measure, PageSpec, late_measures
 
 _K = "heterogeneity.groups"
 (_LATE,) = late_measures("virtual_time")
@@ -29,6 +30,7 @@ _LEVELS = {
 _TARGETS = (
     "Targets: 90 % on MNIST, 50 % on CIFAR-10, 15 % on CIFAR-100, 57 % on SST-2 as in table 4; 80 % on digits, ours."
 )
+_CASES = {1: "one client alone", 20: "90 % fresh", 180: "90 % outdated"}  # of figure 3, by concurrency
 _NO_SPREAD = "One number a cell is published, without a spread; seeds are not stated."
 _BESIDE = PublishedNumbers(
     "afbs_tables2_4",
@@ -47,32 +49,17 @@ _DECAY = tuple(
 )
 
 
-def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    """A page of runs in virtual time with targets."""
-    settings: dict[str, Any] = {"limit": 1_728_000.0, "levels": _LEVELS}  # seconds: 20 days
-    settings |= {"primary": BEST, "rankings": (TO_LEVEL,)} | more
-    return _page_without_targets(name, title, f"{shows} {_TARGETS}", cells, blocks, **settings)
+_page = partial(PageSpec, problems=("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5"))
 
 
-def _page_without_targets(
-    name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more
-) -> PageSpec:
-    images = ("mnist with lenet5", "cifar10 with lenet5", "cifar100 with lenet5")
-    settings: dict[str, Any] = {"problems": images} | more
-    return PageSpec(f"afbs/{name}", f"AFBS, {title}", shows, cells, blocks, **settings)
+def _page_with_targets(sweep: str, title: str, shows: str, *args, **more) -> PageSpec:
+    """A page of runs in virtual time, 20 days unless ``more`` has another limit."""
+    settings: dict[str, Any] = {"limit": 1_728_000.0, "levels": _LEVELS, "primary": BEST, "rankings": (TO_LEVEL,)}
+    return _page(sweep, title, f"{shows} {_TARGETS}", *args, **settings | more)
 
 
 def _label_with_clusters(run: pd.Series) -> str:
     return "without clusters" if run["algorithm.clustering"] == "none" else "with clusters"
-
-
-def _case(run: pd.Series) -> str:
-    """Case of figure 3: its concurrency makes the share of outdated uploads."""
-    return {1: "one client alone", 20: "90 % fresh", 180: "90 % outdated"}.get(run["concurrency"], "other")
-
-
-def _environment(run: pd.Series) -> str:
-    return "synchronous" if run["algorithm"] == "fedavg" else "asynchronous"
 
 
 def _part(run: pd.Series) -> str:
@@ -90,29 +77,29 @@ def _part(run: pd.Series) -> str:
     return ", ".join([*words, *(word for word, (key, value) in others.items() if run.get(key) == value)])
 
 
-def _methods(name: str, title: str, shows: str, **more) -> PageSpec:
+def _methods(sweep: str, title: str, shows: str, **more) -> PageSpec:
     """A part of tables 2 and 4."""
     blocks = (
         Curves("virtual_time", split="paper", columns=3),
         Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),
         Cost(_K, BEST),
         Curves("bytes", split="paper", columns=3),
-        ClientAccuracy(),
+        client_accuracy,
     )
-    return _page(name, title, shows, ("paper", _K), blocks, published=_BESIDE, **more)
+    return _page_with_targets(sweep, title, shows, ("paper", _K), blocks, published=_BESIDE, **more)
 
 
 PAGES = (
     _methods(
-        "table2",
-        "tables 2 and 4, figure 6: best accuracy and time to a target, 7 methods",
+        "afbs/table2",
+        "AFBS, tables 2 and 4, figure 6: best accuracy and time to a target, 7 methods",
         "The paper prints the highest test accuracy within 20 virtual days and the time to a target for three data "
         "sets whose clients form K groups, draws the curves for K = 1, and finds AFBS ahead except on MNIST at K = 5.",
         shares_runs_with=("afbs/table3", "afbs/figure8", "afbs/ablation"),
     ),
     _methods(
-        "table2_sst2",
-        "tables 2 and 4, figure 6 on SST2: best accuracy and time to a target, 7 methods",
+        "afbs/table2_sst2",
+        "AFBS, tables 2 and 4, figure 6 on SST2: best accuracy and time to a target, 7 methods",
         "The paper prints the highest accuracy on 872 sentences within 10 virtual days and the time to 57 % for "
         "clients that form K groups, and finds FedDyn ahead, then AFBS. Bigrams are hashed here; the framework that "
         "its authors built on has a row for each.",
@@ -121,16 +108,16 @@ PAGES = (
         limit=864_000.0,  # seconds: 10 days
     ),
     _methods(
-        "table2_sst2_minilm",
-        "tables 2 and 4 on SST2, frozen features: best accuracy and time to a target, 7 methods",
+        "afbs/table2_sst2_minilm",
+        "AFBS, tables 2 and 4 on SST2, frozen features: best accuracy and time to a target, 7 methods",
         "The paper prints FastText's highest accuracy on 872 sentences within 10 virtual days and the time to 57 %. "
         "Here a linear layer learns from what MiniLM-L6, trained on other texts, says of each sentence.",
         problems=("sst2 with fasttext",),
         limit=864_000.0,  # seconds: 10 days
     ),
-    _page(
-        "table3",
-        "table 3 and figure 7: selection with and without clusters of clients",
+    _page_with_targets(
+        "afbs/table3",
+        "AFBS, table 3 and figure 7: selection with and without clusters of clients",
         "The paper prints the accuracy after 20 virtual days with selection inside clusters of clients and over the "
         "whole buffer, and draws the curves on CIFAR-10 and CIFAR-100.",
         ("paper", _K),
@@ -145,9 +132,9 @@ PAGES = (
         published=PublishedNumbers("afbs_table3", {"final": ("final_accuracy_percent", "spread")}, note=_NO_SPREAD),
         shares_runs_with=("afbs/table2",),
     ),
-    _page(
-        "figure8",
-        "figure 8: the size of the buffer",
+    _page_with_targets(
+        "afbs/figure8",
+        "AFBS, figure 8: the size of the buffer",
         "The paper draws accuracy against time for several sizes of the buffer on CIFAR-10, of which it names 10 and "
         "50, and finds that 50 converges slowly and that else the size matters little.",
         (_K,),
@@ -158,9 +145,9 @@ PAGES = (
         primary=_LATE,
         shares_runs_with=("afbs/table2",),
     ),
-    _page(
-        "momentum",
-        "momentum in the clients' steps",
+    _page_with_targets(
+        "afbs/momentum",
+        "AFBS, momentum in the clients' steps",
         "The paper states local steps of 0.01 by SGD and says nothing of momentum. With 0.9 a client's ten steps "
         "go about four times as far. Published are best accuracies within 20 days, SST-2 10, with one group.",
         ("paper", _K, "client.momentum"),
@@ -172,9 +159,9 @@ PAGES = (
         shares_runs_with=("afbs/table2", "afbs/table2_sst2"),
         problems=("mnist with lenet5", "cifar10 with lenet5", "sst2 with fasttext"),
     ),
-    _page(
-        "ablation",
-        "what it owes to its parts",
+    _page_with_targets(
+        "afbs/ablation",
+        "AFBS, what it owes to its parts",
         "A flush of AFBS has one weight, that of its freshest upload, which makes its steps about twice FedBuff's; and "
         "a local step that shrinks with every server iteration is soon small for methods that step at every upload. "
         "The paper does not part these from its selection; here they are, on CIFAR-10 with one group.",
@@ -187,19 +174,19 @@ PAGES = (
         relabel=_part,
         shares_runs_with=("afbs/table2",),
     ),
-    _page_without_targets(
-        "figure3",
-        "figure 3: fresh and outdated uploads, and one client alone",
+    _page(
+        "afbs/figure3",
+        "AFBS, figure 3: fresh and outdated uploads, and one client alone",
         "The paper draws the accuracy of steps on 90 % fresh uploads, of steps on 90 % outdated ones, "
         "and of one client that trains alone, which ends above the second. Data, buffer and age are not stated; "
         "here a step has 10 uploads, and outdated ones are 20 versions old on average.",
         ("paper",),
         (Curves("iteration"), Values((LATE, FINAL, BEST, Measure("summary.arrivals.staleness_mean")))),
-        relabel=_case,
+        relabel=lambda run: _CASES.get(run["concurrency"], "other"),
     ),
-    _page_without_targets(
-        "figure4",
-        "figure 4: the labels that take part where latency grows with the label",
+    _page(
+        "afbs/figure4",
+        "AFBS, figure 4: the labels that take part where latency grows with the label",
         "The paper draws the samples that took part in training: with clusters all ten labels, without clusters seven. "
         "Each client holds one label, and latency grows with its number. Data, sizes and law are not stated; here "
         "sizes are log-normal and latencies from 0 to 6000 s in the order of labels.",
@@ -208,9 +195,9 @@ PAGES = (
         primary=Measure("kept_of_slow"),
         relabel=_label_with_clusters,
     ),
-    _page_without_targets(
-        "figure5",
-        "figure 5: how alike clients' models are",
+    _page(
+        "afbs/figure5",
+        "AFBS, figure 5: how alike clients' models are",
         "The paper draws the cosine similarity of clients' models with the same and with different labels: where all "
         "clients update in each round the same labels are more alike, where fast ones update more often they may be "
         "less alike. Data, clients and speeds are not stated; here 20 clients form 2 groups, and half of the clients "
@@ -232,11 +219,11 @@ PAGES = (
             Values((Measure("similarity_gap"), Measure("similarity_gap_apart"), FINAL)),
         ),
         primary=None,
-        relabel=_environment,
+        relabel=lambda run: "synchronous" if run["algorithm"] == "fedavg" else "asynchronous",
     ),
-    _page_without_targets(
-        "table5",
-        "table 5: wall time of a server step",
+    _page(
+        "afbs/table5",
+        "AFBS, table 5: wall time of a server step",
         "The paper prints the milliseconds that the server takes for a step and that it takes to fill the buffer. "
         "Here a step is all time inside the rule from one step to the next, the adding of uploads included; medians "
         "and quartiles over server iterations, then means over seeds.",

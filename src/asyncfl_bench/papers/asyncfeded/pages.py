@@ -1,8 +1,6 @@
 """The pages of AsyncFedED (arXiv:2205.13797)."""
 
-from typing import Any
-
-import pandas as pd
+from functools import partial
 
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
@@ -16,12 +14,6 @@ from ...reports.blocks import (
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
 _P = "availability.probability"
-_PROBLEMS = ("synthetic_1_1 with mlp", "femnist with cnn_one_pool", "shakespeare_sized with lstm")
-_SPEECHES = "shakespeare-speeches.jsonl"  # an edition of the user's, not LEAF's data
-_FAIR = (
-    "one machine for synchronous and asynchronous methods and one budget of time for all, the local step tuned on "
-    "validation samples."
-)
 _GRID = "The paper names the values it searched and the one it chose; it prints no accuracy, P = 0.1 is our choice."
 _RAW_RUNS = PublishedNumbers(
     "asyncfeded_figure3",
@@ -44,39 +36,33 @@ _SUSPENDED: tuple[Block, ...] = (
 )
 
 
-def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    settings: dict[str, Any] = {"problems": _PROBLEMS, "stand_ins": (_SPEECHES,), "tuned": ("client.lr",)}
-    settings |= {"fair": _FAIR, "limit": 300.0, "primary": BEST, "rankings": _TIMES} | more
-    return PageSpec(f"asyncfeded/{name}", f"AsyncFedED, {title}", shows, cells, blocks, **settings)
+_page = partial(
+    PageSpec,
+    problems=("synthetic_1_1 with mlp", "femnist with cnn_one_pool", "shakespeare_sized with lstm"),
+    stand_ins=("shakespeare-speeches.jsonl",),  # an edition of the user's, not LEAF's data
+    tuned=("client.lr",),
+    fair="one machine for synchronous and asynchronous methods and one budget of time for all, the local step tuned on "
+    "validation samples.",
+    limit=300.0,
+    primary=BEST,
+    rankings=_TIMES,
+)
 
 
 def _search(number: int, searched: str, *names: str, form: str = "") -> PageSpec:
     keys = tuple(f"algorithm.{name}" for name in names)
     maps = (HeatMaps(*keys, BEST),) if len(keys) == 2 else ()
     blocks = (SearchTable(f"asyncfeded_table{number}", keys), *maps)
-    title = f"table {number}: the search for {searched}"
-    others = (f"asyncfeded/table{number}", "asyncfeded/figure2") if form else ()
-    return _page(
-        f"table{number}{form}",
-        title,
-        _GRID,
-        ("paper",),
-        blocks,
-        primary=None,
-        shares_runs_with=others,
-    )
-
-
-def _adaptive_or_constant(run: pd.Series) -> str:
-    """Kappa 0 keeps K as it is; any other kappa, of which each data set has its own, adapts it."""
-    return f"K = {run['client.local_epochs']}" if run["algorithm.kappa"] == 0 else "adaptive K"
+    sweep, title = f"asyncfeded/table{number}", f"AsyncFedED, table {number}: the search for {searched}"
+    others = (sweep, "asyncfeded/figure2") if form else ()
+    return _page(sweep + form, title, _GRID, ("paper",), blocks, primary=None, shares_runs_with=others)
 
 
 _STEERING = ("lam_over_eps", "lam", "gamma_bar", "kappa")
 PAGES = (
     _page(
-        "figure2",
-        "figure 2: test accuracy in time, P = 0.1",
+        "asyncfeded/figure2",
+        "AsyncFedED, figure 2: test accuracy in time, P = 0.1",
         "The paper draws test accuracy against time for five methods and three data sets, each client being suspended "
         "with P = 0.1, and finds AsyncFedED remarkably faster than all others on all three.",
         ("paper", _P),
@@ -85,8 +71,8 @@ PAGES = (
         shares_runs_with=("asyncfeded/figure3",),
     ),
     _page(
-        "figure3",
-        "figures 3 and 5 to 14: best accuracy and speed against the probability of suspension",
+        "asyncfeded/figure3",
+        "AsyncFedED, figures 3 and 5 to 14: best accuracy and speed against the probability of suspension",
         "The paper draws best accuracy within 300 s and the time to 90 % of it against P and finds AsyncFedED ahead in "
         "both and stable in P, while FedAsync declines drastically for large P.",
         ("paper", _P),
@@ -95,16 +81,16 @@ PAGES = (
         shares_runs_with=("asyncfeded/figure2",),
     ),
     _page(
-        "figure3_redrawn",
-        "figure 3 for other draws of Synthetic(1,1)",
+        "asyncfeded/figure3_redrawn",
+        "AsyncFedED, figure 3 for other draws of Synthetic(1,1)",
         "Figure 3, but each seed has different clients' data instead of the one draw of all the paper's runs.",
         ("paper", _P),
         _SUSPENDED,
         published=_RAW_RUNS,
     ),
     _page(
-        "figure4",
-        "figure 4: adaptive against constant K",
+        "asyncfeded/figure4",
+        "AsyncFedED, figure 4: adaptive against constant K",
         "The paper draws AsyncFedED with adaptive K beside constant K of 5, 10, 15 and 20 local epochs; P = 0.1 is our "
         "choice.",
         ("paper",),
@@ -116,7 +102,8 @@ PAGES = (
                 for metric, text in (("rule/mean_k", "K"), ("rule/gamma_mean", "γ"), ("rule/eta_g_mean", "η_g"))
             ),
         ),
-        relabel=_adaptive_or_constant,
+        # kappa 0 keeps K; any other kappa, of which each data set has its own, adapts it
+        relabel=lambda run: "adaptive K" if run["algorithm.kappa"] else f"K = {run['client.local_epochs']}",
         rankings=(*_TIMES, Measure("unsteadiness")),
     ),
     _search(1, "FedProx's μ", "mu"),

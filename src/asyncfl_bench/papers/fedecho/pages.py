@@ -7,13 +7,13 @@ import pandas as pd
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
-    ClientAccuracy,
     Cost,
     Curves,
-    Staleness,
-    Stragglers,
     Values,
     WallSeconds,
+    client_accuracy,
+    staleness,
+    straggler_accuracy,
 )
 from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, late_measures
 
@@ -36,13 +36,9 @@ _NORM = "The network has group normalisation here; the paper says nothing of it,
 
 
 def _page(name: str, title: str, shows: str, blocks: tuple[Block, ...], cells=_SKEW_BY_DELAY, **more) -> PageSpec:
-    settings: dict[str, Any] = {
-        "problems": ("cifar10 with resnet18",),
-        "tuned": ("client.lr",),
-        "fair": _FAIR,
-        "rankings": (BEST,),
-    }
-    return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, (*blocks, _SECONDS), **(settings | more))
+    settings: dict[str, Any] = {"problems": ("cifar10 with resnet18",), "tuned": ("client.lr",)}
+    settings |= {"fair": _FAIR, "rankings": (BEST,)} | more
+    return PageSpec(f"fedecho/{name}", f"FedEcho, {title}", shows, cells, (*blocks, _SECONDS), **settings)
 
 
 def _table(table: str, data: str, problem: str, name: str = "") -> PageSpec:
@@ -56,9 +52,9 @@ def _table(table: str, data: str, problem: str, name: str = "") -> PageSpec:
             Curves("virtual_time", split="delay"),
             Values((LATE, FINAL, BEST, UPLOADS)),
             Cost("delay"),
-            ClientAccuracy(),
-            Stragglers(),
-            Staleness(),
+            client_accuracy,
+            straggler_accuracy,
+            staleness,
         ),
         problems=(problem,),
         tuned=("client.lr", "algorithm.eta"),
@@ -139,7 +135,7 @@ def _pairs(name: str, here: str) -> PageSpec:
         name,
         "table 4: last accuracy of five methods on MRPC",
         f"The paper prints the accuracy of BERT-base on GLUE's 408 pairs to validate. Here {here}",
-        (Curves("iteration"), Values((LATE, FINAL, BEST, UPLOADS)), Staleness()),
+        (Curves("iteration"), Values((LATE, FINAL, BEST, UPLOADS)), staleness),
         ("delay",),
         problems=("mrpc with bert_base",),
         published=PublishedNumbers(
@@ -198,9 +194,9 @@ PAGES = (
         (
             Curves("iteration"),
             Values((LATE, FINAL, BEST)),
-            ClientAccuracy(),
-            Stragglers(),
-            Staleness(),
+            client_accuracy,
+            straggler_accuracy,
+            staleness,
         ),
         ("delay.gamma",),
         relabel=_control,
@@ -213,8 +209,8 @@ PAGES = (
         (
             Curves("uploads"),
             Values((LATE, FINAL, BEST, UPLOADS)),
-            ClientAccuracy(),
-            Stragglers(),
+            client_accuracy,
+            straggler_accuracy,
         ),
         primary=_LATE_BY_UPLOADS,
         relabel=_composed,
@@ -229,7 +225,7 @@ PAGES = (
         "price and at ten times it. "
         f"Of {_ONE_CELL}; not in the paper. At medium FedEcho distils at ten times the printed rate, which hardly "
         "moves LeNet5.",
-        (Curves("virtual_time"), Values((LATE, FINAL, BEST, _TIME)), Staleness()),
+        (Curves("virtual_time"), Values((LATE, FINAL, BEST, _TIME)), staleness),
         primary=_LATE_IN_TIME,
         relabel=names.label_with_server_time,
         shares_runs_with=("fedecho/table2",),

@@ -1,13 +1,13 @@
 """The pages of GAS (arXiv:2409.01251)."""
 
-from typing import Any
+from functools import partial
 
 import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import ClientAccuracy, Curves, Staleness, Values
-from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, late_measures
+from ...reports.blocks import Curves, Values, client_accuracy, staleness
+from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Measure, PageSpec, late_measures
 
 _SPLIT = ("heterogeneity", "heterogeneity.shards_per_client", "heterogeneity.alpha")
 _CINIC10 = "cinic10 with alexnet"
@@ -24,14 +24,13 @@ _RULES = (
 )
 
 
-def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
-    settings: dict[str, Any] = {
-        "problems": ("cifar10 with alexnet", "fashion_mnist with alexnet"),
-        "tuned": ("client.lr",),
-        "fair": _FAIR,
-        "rankings": (BEST,),
-    }
-    return PageSpec(f"gas/{name}", f"GAS, {title}", shows, cells, blocks, **settings | more)
+_page = partial(
+    PageSpec,
+    problems=("cifar10 with alexnet", "fashion_mnist with alexnet"),
+    tuned=("client.lr",),
+    fair=_FAIR,
+    rankings=(BEST,),
+)
 
 
 def _published_table(table: int, note: str = _RULES) -> PublishedNumbers:
@@ -40,14 +39,6 @@ def _published_table(table: int, note: str = _RULES) -> PublishedNumbers:
 
 def _rule(run: pd.Series) -> str:
     return _RELEASED.get(run["algorithm"], names.algorithm_label(run["algorithm"]))
-
-
-def _cut(run: pd.Series) -> str:
-    return f"cut after {run['model.cut']:g}"
-
-
-def _generated(run: pd.Series) -> str:
-    return "generated activations" if run["algorithm.generate"] else "none generated"
 
 
 def _part(run: pd.Series) -> str:
@@ -70,8 +61,8 @@ def _part(run: pd.Series) -> str:
 
 PAGES = (
     _page(
-        "table1",
-        "table 1: accuracy of four methods",
+        "gas/table1",
+        "GAS, table 1: accuracy of four methods",
         "The paper prints the test accuracy after 2000 server iterations (Fashion-MNIST: 1000) under two splits of the "
         "labels; GAS leads in every cell.",
         ("paper", *_SPLIT),
@@ -80,8 +71,8 @@ PAGES = (
             Curves("virtual_time", split="paper"),
             Curves("bytes", split="paper"),
             Values((LATE, FINAL, BEST, UPLOADS, _UPLINK)),
-            ClientAccuracy(),
-            Staleness(),
+            client_accuracy,
+            staleness,
         ),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 1, means over cells
         relabel=_rule,
@@ -90,8 +81,8 @@ PAGES = (
         problems=("cifar10 with alexnet", _CINIC10, "fashion_mnist with alexnet"),
     ),
     _page(
-        "table2",
-        "table 2: local iterations",
+        "gas/table2",
+        "GAS, table 2: local iterations",
         "The paper prints the accuracy after 1000 server iterations for E local iterations: GAS is best with 20 and "
         "ahead up to 35, CA2FL gains with E. Its data set, not named, is likely CINIC-10.",
         ("paper", *_SPLIT, "client.local_steps"),
@@ -108,34 +99,34 @@ PAGES = (
         problems=(_CINIC10,),
     ),
     _page(
-        "table3",
-        "table 3: more clients",
+        "gas/table3",
+        "GAS, table 3: more clients",
         "The paper prints the accuracy with 50 and 100 clients, of which 10 are at work; GAS leads in every cell.",
         ("paper", "n_clients", *_SPLIT),
-        (Curves("iteration", split="n_clients"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
+        (Curves("iteration", split="n_clients"), Values((LATE, FINAL, BEST)), client_accuracy),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 3, means over cells
         relabel=_rule,
         published=_published_table(3, f"{_RULES} One run a cell is published, without a spread."),
         problems=("cifar10 with alexnet", _CINIC10),
     ),
     _page(
-        "table4",
-        "table 4: where the model is cut",
+        "gas/table4",
+        "GAS, table 4: where the model is cut",
         "The paper prints GAS's accuracy for four cuts of two networks, with three shards a client: the deeper the cut "
         "the lower, but for the last two of VGG-16.",
         ("model",),
         (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK))),
         problems=("cifar10 with alexnet", "cifar10 with vgg16"),
-        relabel=_cut,
+        relabel=lambda run: f"cut after {run['model.cut']:g}",
         published=_published_table(4, "VGG-16 has group normalisation here, theirs batch normalisation and dropout."),
     ),
     _page(
-        "table5",
-        "table 5: two more networks",
+        "gas/table5",
+        "GAS, table 5: two more networks",
         "The paper prints the accuracy with ViT-small and ResNet-18, cut behind the first block or stage; GAS leads in "
         "every cell, by most with two shards a client.",
         ("model", *_SPLIT),
-        (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK)), ClientAccuracy()),
+        (Curves("iteration", split="model"), Values((LATE, FINAL, BEST, _UPLINK)), client_accuracy),
         problems=("cifar10 with vit_small", "cifar10 with resnet18"),
         order=("fedbuff", "fedavg", "ca2fl", "gas"),  # table 5, means over cells
         relabel=_rule,
@@ -145,8 +136,8 @@ PAGES = (
         ),
     ),
     _page(
-        "figure2",
-        "figure 2: with and without generated activations",
+        "gas/figure2",
+        "GAS, figure 2: with and without generated activations",
         "The paper draws the accuracy on Fashion-MNIST with 10 clients, of which 3 are at work: generated activations "
         "come faster and further, and the server's gradients are nearer to those of the test set. That distance is not "
         "defined in its text; here it is the authors' code's: of the rows that the server's part last stepped on, "
@@ -157,14 +148,14 @@ PAGES = (
             Curves("iteration", metric="dissimilarity/squared", heading="## Gradient dissimilarity"),
             Curves("iteration", metric="dissimilarity/cosine", heading="## Cosine of the gradients"),
             Values((LATE, FINAL, BEST, Measure("dissimilarity"))),
-            ClientAccuracy(),
+            client_accuracy,
         ),
         problems=("fashion_mnist with alexnet",),
-        relabel=_generated,
+        relabel=lambda run: "generated activations" if run["algorithm.generate"] else "none generated",
     ),
     _page(
-        "figure3",
-        "figure 3: accuracy against time beside synchronous split learning",
+        "gas/figure3",
+        "GAS, figure 3: accuracy against time beside synchronous split learning",
         "The paper draws the accuracy against time with two shards a client; GAS is ahead of MiniBatch-SFL and S2FL, "
         "whose clients wait for each other at every mini-batch.",
         ("paper", *_SPLIT[:2]),
@@ -179,8 +170,8 @@ PAGES = (
         problems=("cifar10 with alexnet", _CINIC10),
     ),
     _page(
-        "figure4",
-        "figure 4: accuracy against time for 20 and 50 local iterations",
+        "gas/figure4",
+        "GAS, figure 4: accuracy against time for 20 and 50 local iterations",
         "The paper draws the accuracy against time with Dirichlet shares of α = 0.1. With E = 20 GAS is ahead of "
         "FedBuff and CA2FL. With E = 50 it sends more than they do. The data set is that of table 2.",
         ("paper", *_SPLIT, "client.local_steps"),
@@ -197,30 +188,30 @@ PAGES = (
         problems=(_CINIC10,),
     ),
     _page(
-        "controls",
-        "what it owes to its parts",
+        "gas/controls",
+        "GAS, what it owes to its parts",
         "GAS generates activations and adjusts logits; the paper shows the one without the other on one data set only. "
         "Here are both, what paper and released code do differently, and clients that are all equally fast. Not in the "
         "paper.",
         (*_SPLIT[:2], "delay"),
-        (Curves("iteration"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
+        (Curves("iteration"), Values((LATE, FINAL, BEST)), client_accuracy),
         relabel=_part,
         shares_runs_with=("gas/table1",),
     ),
     _page(
-        "logit_adjustment",
-        "logit adjustment for all",
+        "gas/logit_adjustment",
+        "GAS, logit adjustment for all",
         "GAS adjusts the logits of its clients' loss by their label shares (equation 6), the methods beside it do not. "
         "Here FedAvg, FedBuff and CA2FL adjust them, too (`client.logit_adjustment=1`), beside GAS with and without "
         "generated activations. Not in the paper.",
         _SPLIT[:2],
-        (Curves("iteration"), Values((LATE, FINAL, BEST)), ClientAccuracy()),
+        (Curves("iteration"), Values((LATE, FINAL, BEST)), client_accuracy),
         relabel=_part,
         shares_runs_with=("gas/table1", "gas/controls"),
     ),
     _page(
-        "equal",
-        "equal time and equal bytes, the server's time charged",
+        "gas/equal",
+        "GAS, equal time and equal bytes, the server's time charged",
         "The paper draws GAS against time beside FedBuff and CA2FL on one data set, and beside MiniBatch-SFL and S2FL "
         "on another; its server computes in no time. Here all have the same virtual time, and a server that learns "
         "from mini-batches uses no other message meanwhile. A task of E mini-batches sends activations E times and "
@@ -230,7 +221,7 @@ PAGES = (
             Curves("virtual_time", split="client.local_steps"),
             Curves("bytes", split="client.local_steps"),
             Values((LATE, FINAL, BEST, Measure("summary.used.server_iterations"), _UPLINK)),
-            Staleness(),
+            staleness,
         ),
         primary=_LATE_IN_TIME,
         rankings=(_LATE_BY_BYTES,),

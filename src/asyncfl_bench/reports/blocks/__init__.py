@@ -2,9 +2,9 @@
 
 # ruff: noqa: F401 (pages of papers import blocks from here)
 
-from .clients import ClientAccuracy, KeptUploads, RealClients, Stragglers
+from .clients import KeptUploads, client_accuracy, real_clients, straggler_accuracy
 from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .gantt import TimelineFigure
-from .mse import ErrorParts
-from .tables import Accuracies, Averages, Counts, SearchTable, Staleness, Values, WallSeconds
+from .mse import error_parts
+from .tables import Accuracies, Averages, Counts, SearchTable, Values, WallSeconds, staleness

@@ -6,10 +6,10 @@ Legend: n clients, C classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,8 @@ from ..pages.page import Page
 from ..pages.spec import Measure
 from ..pages.write import Part, Picture, Table, draw_picture, mean_and_deviation
 from .comparisons import decision_columns, decision_texts
-from .figures import COLOURS, Line, Panel, line_panels, new_figure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .figures import Line, Panel, line_panels
+from .maps import label_maps
 
 _SHOWN = {
     "mean_accuracy": "mean",
@@ -65,32 +63,28 @@ _TYPES = {"client": int, "duration": float, "arrived": int}  # of a record
 _COUNTS = ("uploads", "lost", "refused")
 
 
-class ClientAccuracy:
+def client_accuracy(page: Page) -> list[Part]:
     """The block of expected accuracies of clients; nothing if no run was made with ``evaluation.clients=true``."""
-
-    def __call__(self, page: Page) -> list[Part]:
-        if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
-            return []
-        clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
-        clients = clients[clients["accuracy"].notna()]
-        return [
-            "## Per-client accuracy",
-            _TEXT,
-            _accuracy_table(page),
-            *_accuracy_by_uploads_figure(page, clients),
-            *_split_figure(page, clients),
-        ]
+    if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
+        return []
+    clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
+    clients = clients[clients["accuracy"].notna()]
+    return [
+        "## Per-client accuracy",
+        _TEXT,
+        _accuracy_table(page),
+        *_accuracy_by_uploads_figure(page, clients),
+        *_split_figure(page, clients),
+    ]
 
 
-class Stragglers:
+def straggler_accuracy(page: Page) -> list[Part]:
     """The block of the slowest clients and the class of which they hold most; nothing without measured clients."""
-
-    def __call__(self, page: Page) -> list[Part]:
-        clients = load_clients(page.runs)
-        if clients.empty or clients["accuracy"].isna().all():
-            return []
-        found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
-        return ["## What only stragglers know", _SLOWEST_TEXT, _means_table(page, "stragglers", found, _SLOWEST)]
+    clients = load_clients(page.runs)
+    if clients.empty or clients["accuracy"].isna().all():
+        return []
+    found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
+    return ["## What only stragglers know", _SLOWEST_TEXT, _means_table(page, "stragglers", found, _SLOWEST)]
 
 
 @dataclass(frozen=True)
@@ -109,21 +103,23 @@ class KeptUploads:
         clients = clients[clients["kept"].notna()].join(page.runs[["series", "cell", "seed"]], on="run")
         found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
         shares = _means_table(page, "kept", found, {str(name): str(name) for name in found})
-        figures = _kept_labels_figure(page, clients, self.by_number)
-        return ["## Whose uploads were kept", _KEPT_TEXT, shares, *figures]
+        order = "label" if self.by_number else "labels of a run, the most kept first"
+        panels = _client_panels(page, clients, self._kept_by_place)
+        figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
+        alt = "Share of each label's uploaded samples that were in kept uploads"
+        return ["## Whose uploads were kept", _KEPT_TEXT, shares, *draw_picture("kept_labels", figure, alt)]
 
-
-def _groups_in_order(page: Page, frame: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Return (cell, series, its rows) in the page's order."""
-    groups = dict(iter(frame.groupby(["cell", "series"])))
-    pairs = ((cell, series) for cell in page.cells.index for series in page.series)
-    return [(*pair, groups[pair]) for pair in pairs if pair in groups]
+    def _kept_by_place(self, of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Return the places of labels, and the kept share of each by run and place, the most kept label first."""
+        share_sc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
+        share_sc = share_sc if self.by_number else -np.sort(-share_sc)
+        return np.arange(share_sc.shape[1]) + (0.0 if self.by_number else 1.0), share_sc
 
 
 def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, str]) -> Table:
     """Return by cell and series the means over seeds of a run's numbers. titles: their headings."""
     rows, texts = [], []
-    for cell, series, of in _groups_in_order(page, page.runs[["series", "cell", "seed"]].join(found, how="inner")):
+    for cell, series, of in page.groups(page.runs[["series", "cell", "seed"]].join(found, how="inner")):
         rows.append({"cell": cell, "series": series, **of[[*titles]].mean(), "seeds": len(of)})
         texts.append(
             {"cell": cell, "algorithm": series} | {title: mean_and_deviation(of[key]) for key, title in titles.items()}
@@ -143,34 +139,15 @@ def _client_panels(
     line_arrays  clients of a series in a cell -> places, and values by seed and place
     least        lower end of bars
     """
-    panels = []
-    for cell in page.cells.index:
-        lines = []
-        for series in page.series_in_figures:
-            of = clients[(clients["cell"] == cell) & (clients["series"] == series)]
-            if of.empty:
-                continue
-            x, y_sp = line_arrays(of)
-            mean = y_sp.mean(axis=0)
-            std = y_sp.std(axis=0, ddof=1) if len(y_sp) > 1 else np.zeros_like(mean)
-            low = np.maximum(mean - std, least)
-            lines.append(Line(series, page.styles[series], x, mean, low, mean + std, points=True, **look))
-        panels.append(Panel(cell, lines, top=100.0))
-    return panels
-
-
-def _kept_labels_figure(page: Page, clients: pd.DataFrame, by_number: bool) -> list[Picture]:
-    """Return each run's labels from the most to the least kept, or by number, a panel a cell."""
-
-    def kept_by_place(of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-        share_sc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
-        share_sc = share_sc if by_number else -np.sort(-share_sc)
-        return np.arange(share_sc.shape[1]) + (0.0 if by_number else 1.0), share_sc
-
-    order = "label" if by_number else "labels of a run, the most kept first"
-    panels = _client_panels(page, clients, kept_by_place)
-    figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
-    return draw_picture("kept_labels", figure, "Share of each label's uploaded samples that were in kept uploads")
+    panels = {cell: Panel(str(cell), [], top=100.0) for cell in page.cells.index}
+    for cell, series, of in page.groups(clients[clients["series"].isin(page.series_in_figures)]):
+        x, y_sp = line_arrays(of)
+        mean = y_sp.mean(axis=0)
+        std = y_sp.std(axis=0, ddof=1) if len(y_sp) > 1 else np.zeros_like(mean)
+        low = np.maximum(mean - std, least)
+        line = Line(series, page.styles[series], x, mean, low, mean + std, points=True, **look)
+        panels[cell].lines.append(line)
+    return [*panels.values()]
 
 
 def _accuracy_table(page: Page) -> Table:
@@ -182,7 +159,7 @@ def _accuracy_table(page: Page) -> Table:
     percent = runs[["series", "cell", "seed"]].join(percent)
     rows: list[dict[str, Any]] = []
     texts: list[dict[str, str]] = []
-    for cell, series, of in _groups_in_order(page, percent):
+    for cell, series, of in page.groups(percent):
         by_seed = of.set_index("seed")
         gap = page.decide(by_seed["fast_quarter_accuracy"] - by_seed["slow_quarter_accuracy"], Measure("late"))
         means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
@@ -217,61 +194,43 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
     keys = [key for key in page.keys if key.startswith("heterogeneity")]
     labels = [key for key in clients if str(key).startswith("label_")]
     first = clients[clients["seed"] == clients["seed"].min()]
-    maps = []
+    maps = {}
     for _, of in first.groupby(keys, sort=True, dropna=False) if keys else [((), first)]:
         one = of[of["run"] == of["run"].iloc[0]]
         held_nc = one[labels].dropna(axis=1).to_numpy(float)
         share_nc = held_nc / np.maximum(held_nc.sum(axis=1, keepdims=True), 1)
         order = np.lexsort((-share_nc.max(axis=1), share_nc.argmax(axis=1)))
         texts = page.cell_texts.loc[one["cell"].iloc[0], keys]
-        maps.append((names.cell_label(keys, list(texts)), 100 * share_nc[order].T))
+        maps[names.cell_label(keys, list(texts))] = 100 * share_nc[order].T
     alt = "Share of each label among the samples of each client, of the first seed"
     return draw_picture("clients_split", label_maps(maps), alt)
 
 
-def label_maps(maps: Sequence[tuple[str, np.ndarray]]) -> Figure | None:
-    """Return up to three maps in a row: a title and the share of each label (rows) among the samples of each client
-    (columns) in percent. Clients are in the order of their most frequent label. None without
-    a map that has clients and labels."""
-    maps = [(title, share_cn) for title, share_cn in maps if share_cn.size]
-    if not maps:
-        return None
-    across = min(3, len(maps))
-    down = math.ceil(len(maps) / across)
-    figure = new_figure(1.4 + 3.4 * across, 0.5 + 2.2 * down)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_visible(False)
-    for place, (axes, (title, share_cn)) in enumerate(zip(grid.flat, maps, strict=False)):
-        image = axes.imshow(share_cn, cmap=COLOURS, vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-        axes.set_title(title, fontsize=10)
-        axes.spines[:].set_visible(False)
-        if place % across == 0:
-            axes.set_ylabel("label")
-        if place + across >= len(maps):
-            axes.set_xlabel("clients, by their most frequent label")
-    figure.colorbar(image, ax=grid.ravel().tolist(), label="share of a client's samples [%]", shrink=0.9)
-    return figure
-
-
-class RealClients:
+def real_clients(page: Page) -> list[Part]:
     """The block of live runs, a row for each client and one sentence on each replay; nothing without a live run."""
-
-    def __call__(self, page: Page) -> list[Part]:
-        if _LEFT not in page.runs or (live := page.runs[page.runs[_LEFT].notna()]).empty:
-            return []
-        tables, lines = [], []
-        for _, run in live.iterrows():
-            said = _describe_replay(run)
-            try:
-                if (Path(str(run.name)) / RECORD_NAME).exists():  # an archive holds no records
-                    tables.append(_client_table(run))
-            except InputError as error:
-                said = f"left out; {error}"
-            names = (run["series"], run["cell"], f"seed {run['seed']}")
-            lines.append(f"- {', '.join(filter(None, names))}: {said}")
-        shown = [_join_tables(page, tables)] if tables else []
-        return ["## Real and replayed", _LIVE_TEXT, *shown, "\n".join(lines)]
+    if _LEFT not in page.runs or (live := page.runs[page.runs[_LEFT].notna()]).empty:
+        return []
+    tables, lines, shown_tables = [], [], list[Part]()
+    for _, run in live.iterrows():
+        said = _describe_replay(run)
+        try:
+            if (Path(str(run.name)) / RECORD_NAME).exists():  # an archive holds no records
+                tables.append(_client_table(run))
+        except InputError as error:
+            said = f"left out; {error}"
+        names = (run["series"], run["cell"], f"seed {run['seed']}")
+        lines.append(f"- {', '.join(filter(None, names))}: {said}")
+    if tables:
+        data = pd.concat(tables, ignore_index=True)
+        first = ["cell", "series", "seed"]
+        data = data[[*first, *data.columns.drop(first)]]
+        shown = data.rename(columns={"series": "algorithm"} | _COLUMNS).astype(str)
+        for name, title in _COLUMNS.items():
+            shown[title] = ["-" if value != value else f"{value:.3g}" for value in data[name]]
+        shown = shown if shown["cell"].nunique() > 1 else shown.drop(columns="cell")
+        words = [*shown].index("client") + 1
+        shown_tables = [Table("real_clients", shown, page.with_keys(data), words)]
+    return ["## Real and replayed", _LIVE_TEXT, *shown_tables, "\n".join(lines)]
 
 
 def _client_table(run: pd.Series) -> pd.DataFrame:
@@ -297,17 +256,6 @@ def _client_table(run: pd.Series) -> pd.DataFrame:
     table = pd.DataFrame(columns, index=pd.RangeIndex(int(run["n_clients"]), name="client"))
     table[[*_COUNTS]] = table[[*_COUNTS]].fillna(0).astype(int)
     return table.reset_index().assign(cell=run["cell"], series=run["series"], seed=run["seed"])
-
-
-def _join_tables(page: Page, tables: list[pd.DataFrame]) -> Table:
-    data = pd.concat(tables, ignore_index=True)
-    first = ["cell", "series", "seed"]
-    data = data[[*first, *data.columns.drop(first)]]
-    shown = data.rename(columns={"series": "algorithm"} | _COLUMNS).astype(str)
-    for name, title in _COLUMNS.items():
-        shown[title] = ["-" if value != value else f"{value:.3g}" for value in data[name]]
-    words = [name for name in ("cell", "algorithm", "seed") if name != "cell" or shown[name].nunique() > 1]
-    return Table("real_clients", shown[[*words, *shown.columns[3:]]], page.with_keys(data), len(words) + 1)
 
 
 def _describe_replay(run: pd.Series) -> str:

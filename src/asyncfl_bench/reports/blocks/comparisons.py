@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from ...analysis import claims, names, statistics
+from ...analysis import names, statistics
 from ...analysis.contrasts import Contrast, best_methods, pairs_of_method
 from ...analysis.names import sort_key
 from ...analysis.published import read_published
@@ -24,40 +24,49 @@ _DECIDED = ("better", "worse", "tie")
 
 
 def claim_parts(page: Page) -> list[Part]:
-    """Return the verdicts of the claims that the page's runs judge; nothing without claims."""
-    table, by_reading = claims.verdict_table(page.claims), claims.verdicts_by_reading(page.claims)
-    if table.empty:
+    """Return the verdicts of the claims that the page's runs judge; nothing without claims.
+
+    A page of several readings shows a column for each, and has a table of all verdicts with their reasons.
+    """
+    if not page.judged:
         return []
-    shown = table.drop(columns=["place", "source"]).assign(verdict=[f"**{word}**" for word in table["verdict"]])
+    rows, parts = [], list[Part](["## Verdicts"])
+    by_reading: dict[str, dict[str, str]] = {}
+    for claim, one in ((judged.claim, judged.verdict) for judged in page.judged):
+        row = {"claim": claim.sentence, "place": claim.place, "source": claim.source, "reading": one.reading}
+        rows.append(row | {"measured": one.measured_text, "verdict": one.marked_word, "reason": one.reason_text})
+        of_readings = by_reading.setdefault(claim.key, {"claim": claim.sentence})
+        of_readings[one.reading] = ": ".join(filter(None, (f"**{one.marked_word}**", one.tally or one.numbers)))
+    table = pd.DataFrame(rows)
+    contrasts = Table("contrasts", None, _contrast_table(page))
+    if (table["reading"] != "").any():
+        shown = pd.DataFrame([*by_reading.values()])
+        by_reading_table = Table("claims_by_reading", shown, shown, len(shown.columns))
+        return [*parts, by_reading_table, Table("claims", None, table), contrasts]
+    table = table.drop(columns="reading")
+    shown = table.drop(columns=["place", "source"]).assign(verdict="**" + table["verdict"] + "**")
     judged = table["verdict"] != "not run"
-    parts: list[Part] = ["## Verdicts"]
     parts.append(Table("claims", shown[judged] if judged.any() else None, table, len(shown.columns)))
-    if not judged.all():
-        parts.append(f"Not run: {(~judged).sum()} of {len(judged)} claims.")
-    if len(by_reading):
-        parts[1:] = [Table("claims_by_reading", by_reading, by_reading, len(by_reading.columns))]
-        parts.append(Table("claims", None, table))
-    return [*parts, Table("contrasts", None, _contrast_table(page))]
+    parts += [] if judged.all() else [f"Not run: {(~judged).sum()} of {len(judged)} claims."]
+    return [*parts, contrasts]
 
 
 def _contrast_table(page: Page) -> pd.DataFrame:
-    """Return a row a contrast of each claim; first and second: the series, where it is the difference of two."""
+    """Return a row a contrast of each claim, with the page's cell that it compares, else the name of its runs; first
+    and second: the series, where it is the difference of two."""
     rows = []
     for judged in page.judged:
         measure, axis = judged.claim.decide.get("measure", ""), judged.claim.decide.get("axis", "iteration")
         for one in judged.contrasts:
-            row = {"claim": judged.claim.id, "contrast": one.name, "cell": _cell_of(page, one), "measure": measure}
+            texts = page.cell_texts
+            for key, value in one.place.items():
+                texts = texts[texts[key] == setting_text(value)]
+            cell = texts.index[0] if len(texts) == 1 else one.cell
+            row: dict[str, Any] = {"claim": judged.claim.id, "contrast": one.name, "cell": cell}
             first, second = one.series or ("", "")
-            rows.append(row | {"axis": axis, "first": first, "second": second, "side": one.side, **one.numbers})
+            row |= {"measure": measure, "axis": axis, "first": first, "second": second}
+            rows.append(row | {"side": one.side, **one.numbers})
     return pd.DataFrame(rows)
-
-
-def _cell_of(page: Page, contrast: Contrast) -> str:
-    """Return the name of the page's cell whose runs the contrast compares, else what it calls its runs."""
-    texts = page.cell_texts
-    for key, value in contrast.place.items():
-        texts = texts[texts[key] == setting_text(value)]
-    return str(texts.index[0]) if len(texts) == 1 else contrast.cell
 
 
 def ranking_parts(page: Page) -> list[Part]:

@@ -17,7 +17,8 @@ from ..pages.page import Page
 from ..pages.spec import LATE, Measure
 from ..pages.write import Part, draw_picture
 from .comparisons import other_keys
-from .figures import HeatMap, Line, Panel, heat_maps, line_panels
+from .figures import Line, Panel, line_panels
+from .maps import HeatMap, heat_maps
 
 _DAY = 86_400.0  # seconds
 
@@ -71,7 +72,7 @@ class Curves:
     def build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
         """Return the curves of a cell. log: places are spread as on a logarithmic axis."""
         runs = page.runs[page.runs["cell"] == cell]
-        limit, in_time = page.limit_of(cell), self.axis == "virtual_time"
+        limit, in_time = float(page.measured.limits[runs.index].min()), self.axis == "virtual_time"
         within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
         lines = []
         for series in [one for one in page.series if one in self.only] if self.only else page.series_in_figures:

@@ -1,4 +1,4 @@
-"""The kinds of figures: lines, intervals, heat maps, maps of labels. None knows runs; all take arrays and labels."""
+"""The kinds of figures but maps: lines and intervals. None knows runs; all take arrays and labels."""
 
 from __future__ import annotations
 
@@ -53,15 +53,6 @@ class Panel:
     y_label: str = ""
     top: float | None = None
     names: Sequence[str] = field(default_factory=tuple)
-
-
-@dataclass
-class HeatMap:
-    """mean_rc, and half_rc written beside it: shape (rows, columns), NaN where there is no run."""
-
-    title: str
-    mean_rc: np.ndarray
-    half_rc: np.ndarray
 
 
 @dataclass
@@ -337,54 +328,3 @@ def _wrap_title(title: str, width: float) -> str:
     """Return a title of size 9 in lines of at most ``width`` inches. A key and its value stay together."""
     lines = textwrap.fill(title.replace(" = ", "\xa0=\xa0"), int(width / 0.07), break_on_hyphens=False)
     return lines.replace("\xa0", " ")
-
-
-def heat_maps(
-    maps: Sequence[HeatMap],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    row_label: str,
-    column_label: str,
-    bar: str,
-    top: float | None = None,
-    decimals: int = 1,
-) -> Figure | None:
-    """Return up to three maps in a row on one colour scale; numbers are written into their cells. Empty maps are left
-    out; None if no map is left. bar: what the colour means; top: of the scale; decimals: of the numbers."""
-    maps = [one for one in maps if np.isfinite(one.mean_rc).any()]
-    if not maps:
-        return None
-    across = min(3, len(maps))
-    down = math.ceil(len(maps) / across)
-    has_halves = any(np.isfinite(one.half_rc).any() for one in maps)  # a second line in each cell
-    width, height = max(2.3, 0.72 * len(columns)), max(1.3, (0.5 if has_halves else 0.24) * len(rows))
-    figure = new_figure(1.7 + (0.4 + width) * across, 0.3 + (0.75 + height) * down)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    known = np.concatenate([one.mean_rc[np.isfinite(one.mean_rc)] for one in maps])
-    middle, half = (known.min() + known.max()) / 2, max(known.max() - known.min(), 5.0) / 2
-    shift = max(0.0, middle + half - top) if top is not None else 0.0
-    low, high = middle - half - shift, middle + half - shift
-    for axes in grid.flat[len(maps) :]:
-        axes.set_visible(False)
-    for place, (axes, one) in enumerate(zip(grid.flat, maps, strict=False)):
-        image = axes.imshow(one.mean_rc, cmap=COLOURS, vmin=low, vmax=high, aspect="auto")
-        for (row, column), mean in np.ndenumerate(one.mean_rc):
-            text, colour = "–", "black"
-            if math.isfinite(mean):
-                half_width = one.half_rc[row, column]
-                text = f"{mean:.{decimals}f}" + (f"\n±{half_width:.1f}" if math.isfinite(half_width) else "")
-                colour = "white" if mean < low + 0.55 * (high - low) else "black"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour, linespacing=0.95)
-        axes.set_title(one.title, fontsize=10)
-        slant: dict[str, Any] = {"rotation": 30, "ha": "right"} if max(map(len, columns)) > 12 else {}
-        axes.set_xticks(range(len(columns)), columns, **slant)
-        axes.set_yticks(range(len(rows)), rows)
-        axes.tick_params(length=0)
-        axes.spines[:].set_visible(False)
-        if place % across == 0:
-            axes.set_ylabel(row_label)
-        if place + across >= len(maps):
-            axes.set_xlabel(column_label)
-            axes.tick_params(labelbottom=True)
-    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
-    return figure

@@ -44,14 +44,11 @@ class TimelineFigure:
 
     def __call__(self, page: Page) -> list[Part]:
         runs = page.runs[page.runs["series"].isin(page.series_in_figures)].sort_values("seed", kind="stable")
-        groups = runs.groupby(["cell", "series"], sort=False)
         traces: dict[str, pd.DataFrame] = {}
         lacking: list[str] = []
-        for cell, series in ((c, s) for c in page.cells.index for s in page.series_in_figures):
-            if (cell, series) not in groups.groups:
-                continue
-            title = ", ".join(filter(None, (series, str(cell) if len(page.cells) > 1 else "")))
-            paths = [Path(str(run)) / TRACE_NAME for run in groups.get_group((cell, series)).index]
+        for cell, series, of in page.groups(runs):
+            title = ", ".join(filter(None, (series, cell if len(page.cells) > 1 else "")))
+            paths = [Path(str(run)) / TRACE_NAME for run in of.index]
             path = next(filter(Path.exists, paths), None)
             if path is None:
                 lacking.append(title)
@@ -88,7 +85,9 @@ def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Se
     work = work[work["delay"] > 0]
     if work.empty:
         raise InputError("--timeline: no work takes virtual time, as under delay=none; leave the option out")
-    shown = _spread_clients(work, _CLIENTS)
+    by_delay = work.groupby("client")["delay"].mean().sort_values(kind="stable").index
+    places = np.linspace(0, len(by_delay) - 1, min(_CLIENTS, len(by_delay))).round().astype(int)
+    shown = [int(client) for client in by_delay[places]]
     low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
     classes = _staleness_class(work["staleness"].max()) + 1
     colours = colormaps[COLOURS].reversed()(np.linspace(0, 1, max(2, classes)))
@@ -152,9 +151,3 @@ def _step_times(trace: pd.DataFrame) -> np.ndarray:
 def _staleness_class(staleness: Any) -> Any:
     """Return 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, and so on."""
     return np.ceil(np.log2(np.asarray(staleness) + 1)).astype(int)
-
-
-def _spread_clients(work: pd.DataFrame, most: int) -> list[int]:
-    """Return clients at even distances in the order of their mean delay, the fastest first."""
-    order = work.groupby("client")["delay"].mean().sort_values(kind="stable").index
-    return [int(order[place]) for place in np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)]

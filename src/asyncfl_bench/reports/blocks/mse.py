@@ -27,30 +27,28 @@ _PARTS = {"A, noise": ("a2", "#56B4E9", "o"), "B, bias": ("b2", "#D55E00", "s"),
 _ZERO = 1e-12  # below this share of the largest part a part is rounding
 
 
-class ErrorParts:
+def error_parts(page: Page) -> list[Part]:
     """The block of this module: tables and figures of the runs that were measured."""
-
-    def __call__(self, page: Page) -> list[Part]:
-        table = error_table(page.runs, page.points)
-        table = table.sort_values(
-            ["cell", "series"],
-            key=lambda labels: labels.map(names.series_order if labels.name == "series" else [*page.cells.index].index),
-            ignore_index=True,
-        )
-        return [
-            "## The three parts of the error",
-            "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
-            _table(page, "table1", table, _ERROR | ({"frozen": "stopped"} if "frozen" in table else {}), whole=True),
-            *_parts_figure(page, table),
-            "## Noise: predicted by the paper and measured",
-            _table(page, "noise", table, _NOISE),
-            "## Drift |w_t − w_v|² of a client's model",
-            _table(page, "drift", table, _DRIFT),
-            *_skews(page, table),
-            *_drift_figure(page),
-            "## Correlation of the noise with that of k iterations later",
-            *_correlation_figure(page, table),
-        ]
+    table = error_table(page.runs, page.points)
+    table = table.sort_values(
+        ["cell", "series"],
+        key=lambda labels: labels.map(names.series_order if labels.name == "series" else [*page.cells.index].index),
+        ignore_index=True,
+    )
+    return [
+        "## The three parts of the error",
+        "Means over steps and seeds, in squared norms of gradients; differences of models are divided by −η_l.",
+        _table(page, "table1", table, _ERROR | ({"frozen": "stopped"} if "frozen" in table else {}), whole=True),
+        *_parts_figure(page, table),
+        "## Noise: predicted by the paper and measured",
+        _table(page, "noise", table, _NOISE),
+        "## Drift |w_t − w_v|² of a client's model",
+        _table(page, "drift", table, _DRIFT),
+        *_skews(page, table),
+        *_drift_figure(page),
+        "## Correlation of the noise with that of k iterations later",
+        *_correlation_figure(page, table),
+    ]
 
 
 def _skews(page: Page, table: pd.DataFrame) -> list[Part]:
@@ -92,13 +90,12 @@ def _parts_figure(page: Page, table: pd.DataFrame) -> list[Picture]:
 
 
 def _drift_figure(page: Page) -> list[Picture]:
-    bins = {place: drift_by_staleness(of) for place, of in page.runs.groupby(["cell", "series"])}
-    panels = []
-    for cell in page.cells.index:
-        own = {series: bins[cell, series] for series in page.series if (cell, series) in bins}
-        arrays = {series: (of["staleness"].to_numpy(), of["drift"].to_numpy()) for series, of in own.items()}
-        panels.append(Panel(str(cell), [Line(series, page.styles[series], *both) for series, both in arrays.items()]))
-    figure = line_panels(panels, "staleness [server iterations]", "drift |w_t − w_v|²", x_log=2, y_log=True)
+    panels = {str(cell): Panel(str(cell), []) for cell in page.cells.index}
+    for cell, series, of in page.groups(page.runs):
+        bins = drift_by_staleness(of)
+        line = Line(series, page.styles[series], bins["staleness"].to_numpy(), bins["drift"].to_numpy())
+        panels[cell].lines.append(line)
+    figure = line_panels([*panels.values()], "staleness [server iterations]", "drift |w_t − w_v|²", x_log=2, y_log=True)
     return draw_picture("mse_drift", figure, "Drift of a client's model against its staleness")
 
 
@@ -107,8 +104,8 @@ def _correlation_figure(page: Page, table: pd.DataFrame) -> list[Picture]:
     panels = []
     for cell in page.cells.index:
         rows = table[table["cell"] == cell].set_index("series")[[f"correlation_{lag}" for lag in LAGS]]
-        values = {str(series): row.to_numpy(float) for series, row in rows.iterrows()}
-        lines = [Line(s, page.styles[s], lags[~np.isnan(y)], y[~np.isnan(y)]) for s, y in values.items()]
+        known = {str(series): row.to_numpy(float) for series, row in rows.iterrows()}
+        lines = [Line(s, page.styles[s], lags[~np.isnan(y)], y[~np.isnan(y)]) for s, y in known.items()]
         panels.append(Panel(str(cell), lines))
     figure = line_panels(panels, "k [server iterations]", "correlation of A(t) and A(t+k)", x_log=False, zero=True)
     return draw_picture("mse_correlation", figure, "Correlation of the noise of a step with that of a later one")

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ...analysis import names
@@ -160,27 +159,24 @@ class Values:
         return ["## All measures", whole, Table("measured_by_seed", None, page.with_keys(by_run))]
 
 
-@dataclass(frozen=True)
-class Staleness:
+def staleness(page: Page) -> list[Part]:
     """The mean staleness of uploads beside the delays that made it: a row a series, a column for each law of delays.
     The same mean delay gives different ones, by the clock, by who waits for which client and by how speeds spread."""
-
-    def __call__(self, page: Page) -> list[Part]:
-        if MEAN_STALENESS not in page.runs:
-            return []
-        keys = ["delay", *(key for key in page.keys if key.startswith("delay.") or key in ("clock", "tick_rounding"))]
-        runs = page.runs[["series", *keys]].assign(value=pd.to_numeric(page.runs[MEAN_STALENESS]))
-        words = pd.DataFrame({key: value_texts(runs[key]) for key in keys}, index=runs.index)
-        runs["law"] = [names.cell_label(keys, list(row)) for row in words.itertuples(index=False)]
-        laws = cells_in_order(runs.rename(columns={"law": "cell"}), keys)
-        table = pd.DataFrame({"algorithm": page.series})
-        for law in laws:
-            of = runs[runs["law"] == law].groupby("series")["value"]
-            own = {str(series): values for series, values in of}
-            table[law] = [mean_and_deviation(own.get(series, ()), 2) for series in page.series]
-        data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
-        title = "## Mean staleness of an upload [server iterations]"
-        return [title, Table("staleness", table, data)]
+    if MEAN_STALENESS not in page.runs:
+        return []
+    keys = ["delay", *(key for key in page.keys if key.startswith("delay.") or key in ("clock", "tick_rounding"))]
+    runs = page.runs[["series", *keys]].assign(value=pd.to_numeric(page.runs[MEAN_STALENESS]))
+    words = pd.DataFrame({key: value_texts(runs[key]) for key in keys}, index=runs.index)
+    runs["law"] = [names.cell_label(keys, list(row)) for row in words.itertuples(index=False)]
+    laws = cells_in_order(runs.rename(columns={"law": "cell"}), keys)
+    table = pd.DataFrame({"algorithm": page.series})
+    for law in laws:
+        of = runs[runs["law"] == law].groupby("series")["value"]
+        own = {str(series): values for series, values in of}
+        table[law] = [mean_and_deviation(own.get(series, ()), 2) for series in page.series]
+    data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
+    title = "## Mean staleness of an upload [server iterations]"
+    return [title, Table("staleness", table, data)]
 
 
 @dataclass(frozen=True)
@@ -274,9 +270,7 @@ class Counts:
     printed: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, page: Page) -> list[Part]:
-        place = {(c, s): n for n, (c, s) in enumerate((c, s) for c in page.cells.index for s in page.series)}
-        runs = page.runs.drop_duplicates(["cell", "series"])
-        runs = runs.iloc[np.argsort([place[both] for both in zip(runs["cell"], runs["series"], strict=True)])]
+        runs = pd.concat([of.iloc[:1] for _, _, of in page.groups(page.runs)])
         data, source = runs[["cell", "series"]].copy(), ""
         for header, column in self.columns.items():
             data[header] = page.values(Measure(column)).set_index("run")["value"]

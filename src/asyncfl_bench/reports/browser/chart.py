@@ -28,6 +28,7 @@ _OTHERS = (
     "wall_time",
     *SENT,
 )  # columns that are neither axis nor metric
+_PIXELS: dict[str, list[float]] = {"-": [], "--": [8, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}  # of matplotlib's dashes
 _FIRST = ("test/accuracy", "test/loss", "train/loss")  # the other metrics follow by name
 
 
@@ -74,7 +75,14 @@ def chart_numbers(shown: ChartData) -> dict[str, Any]:
     names = {line["name"]: line for line in lines}
     order = sorted(names, key=lambda name: (series_order(names[name]["of"]), names[name]["published"]))
     styles = {name: shown.styles[names[name]["of"]] for name in order}
-    dashes = {name: [1.5, 4.0] if names[name]["published"] else _dash_pixels(style) for name, style in styles.items()}
+    dashes = {  # in pixels
+        name: [1.5, 4.0]
+        if names[name]["published"]
+        else _PIXELS[style.dashes]
+        if isinstance(style.dashes, str)
+        else [2 * float(part) for part in style.dashes[1]]
+        for name, style in styles.items()
+    }
     for line in lines:
         line["series"] = order.index(line.pop("name"))
     seeds = range(MIN_SEEDS, max((len(line["runs"]) for line in lines), default=0) + 1)
@@ -150,9 +158,3 @@ def _round_number(value: float, digits: int) -> float | int | None:
     if not math.isfinite(value):
         return None
     return int(value) if value == int(value) and abs(value) < 1e15 else float(f"{value:.{digits}g}")
-
-
-def _dash_pixels(style: Style) -> list[float]:
-    """Return matplotlib's dashes in pixels."""
-    known: dict[str, list[float]] = {"-": [], "--": [8, 4], "-.": [8, 3, 2, 3], ":": [2, 3]}
-    return known[style.dashes] if isinstance(style.dashes, str) else [2 * float(part) for part in style.dashes[1]]

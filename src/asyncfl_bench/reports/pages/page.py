@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -139,29 +140,30 @@ class Page:
         """The measures of the page's runs."""
         return RunMeasures(self.placed, self.points, self.metric, self.spec.limit, self.spec.levels)
 
-    def limit_of(self, cell: str) -> float:
-        """Return the limit of time: the page's, or the earliest end among the cell's protocol (cell key ``paper``)."""
-        return float(self.measured.limits[self.runs["cell"] == cell].min())
-
     def values(self, measure: Measure) -> pd.DataFrame:
         """Return a row a run: run, series, cell, its keys, seed, value; at a budget budget, evaluations and is_last.
 
         is_last  of `late`: the cell's last values, as a run has too few evaluations
         """
-        if measure not in self._values:
-            self._values[measure] = _compute_values(self, measure)
+        kind, axis = measure.kind, measure.budget_axis
+        if measure not in self._values and kind in AT_BUDGET:
+            self._values[measure] = values_at_equal_budget(self.measured, kind, axis)
+        elif measure not in self._values:
+            table = self.runs[["series", "cell", *self.keys, "seed"]].copy()
+            known = kind in MEASURES or kind.startswith("mse/") or kind in self.runs
+            table["value"] = self.measured.values(kind, axis) if known else math.nan
+            self._values[measure] = table.rename_axis("run").reset_index()
         return self._values[measure].copy()
 
     @property
     def levels(self) -> Mapping[int, float] | None:
         """Levels of the looks, if a paper has claims or decide=true chose the seeds; else None for a single look."""
-        return LEVELS if self.spec.paper in claims.papers_with_claims() or self.tie is not None else None
+        return LEVELS if claims.read_claims(self.spec.paper) or self.tie is not None else None
 
     @property
     def seen_seeds(self) -> int:
         """Seeds below it were run before the rules were declared."""
-        has_claims = self.spec.paper in claims.papers_with_claims()
-        return claims.seen_seeds(self.spec.sweep, self.scale) if has_claims else 0
+        return claims.seen_seeds(self.spec.sweep, self.scale)
 
     @functools.cached_property
     def pairs(self) -> pd.DataFrame:
@@ -181,6 +183,13 @@ class Page:
         """Return the decision about differences of the measure seed by seed."""
         step, margin = self.measured.resolution(measure.kind), self.measured.tie_margin(measure.kind, self.tie)
         return Contrast("", by_seed=by_seed, margin=margin, levels=self.levels, resolution=step)
+
+    def groups(self, frame: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+        """Yield cell, series and their rows of a frame with these columns, in the order of pages."""
+        groups = dict(iter(frame.groupby(["cell", "series"])))
+        for cell, series in itertools.product(map(str, self.cells.index), self.series):
+            if (cell, series) in groups:
+                yield cell, series, groups[cell, series]
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
         """A table with a column ``cell``, with the keys of the cell in its place."""
@@ -209,14 +218,10 @@ class Page:
         return self.metric == evaluations.ACCURACY
 
     @property
-    def claims(self) -> list[claims.Verdict]:
-        """The verdicts of the claims that these runs judge."""
-        return [one.verdict for one in self.judged]
-
-    @property
     def verdicts(self) -> PageVerdicts:
         scale = claims.PART if self.scale == "full" and partial_image_sets(self.runs) else self.scale
-        return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, tuple(self.claims))
+        found = tuple(one.verdict for one in self.judged)
+        return PageVerdicts(self.spec.sweep, self.profile, scale, self.length, found)
 
     @property
     def command(self) -> str:
@@ -231,18 +236,7 @@ class Page:
 
     def write_claims(self, folder: Path) -> None:
         """Write ``claims.json``, or remove it where the paper claims nothing of these runs."""
-        if self.claims:
+        if self.judged:
             write_text(folder / claims.NAME, claims.to_json(self.verdicts))
         else:
             (folder / claims.NAME).unlink(missing_ok=True)
-
-
-def _compute_values(page: Page, measure: Measure) -> pd.DataFrame:
-    """Return a row a run with its value of the measure, see ``Page.values``."""
-    kind, axis = measure.kind, measure.budget_axis
-    if kind in AT_BUDGET:
-        return values_at_equal_budget(page.measured, kind, axis)
-    table = page.runs[["series", "cell", *page.keys, "seed"]].copy()
-    known = kind in MEASURES or kind.startswith("mse/") or kind in page.runs
-    table["value"] = page.measured.values(kind, axis) if known else math.nan
-    return table.rename_axis("run").reset_index()

@@ -11,10 +11,9 @@ from typing import Any
 import pandas as pd
 
 from ...analysis.caveats import describe_mixed_makers
-from ...analysis.names import setting_label, sort_key, value_texts
+from ...analysis.names import distinct_texts, setting_label, value_texts
 from ...analysis.selection import CODE
 from ...files import read_text
-from ...tracking.runs import setting_text
 from .page import Page
 from .spec import partial_image_sets, problems
 from .write import Part, Table, format_number
@@ -102,9 +101,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
 
     def distinct_values(key: str) -> str:
-        """Return the different values of a column as text; ``unknown`` if there are none."""
-        values = {setting_text(value) for value in page.runs.get(key, ())} - {"-"}
-        return ", ".join(sorted(values, key=sort_key)) or "unknown"
+        return ", ".join(distinct_texts(page.runs, key)) or "unknown"
 
     computed = page.runs if page.computed.empty else page.computed
     hours = pd.to_numeric(computed.get("summary.wall_seconds", pd.Series(dtype=float))).sum() / 3600

@@ -61,6 +61,9 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     Variants of the only algorithm, or more than there are dashes, have a scale from dark to light; others have their
     algorithm's colour with other markers and dashes.
     """
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     variants: dict[str, list[str]] = {}
     for label in ordered_series(labels):
         variants.setdefault(re.split(", | = | \\+ ", label)[0], []).append(label)
@@ -70,7 +73,8 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
         if len(same) > 1 and (len(variants) == 1 or len(same) > len(_DASHES)):
             for place, label in enumerate(same):
                 marker = _MARKERS[(place + 5 * scales) % len(_MARKERS)]  # two scales have the same colours
-                found[label] = Style(_on_scale(place, len(same)), marker, _DASHES[place % 3])
+                colour = to_hex(colormaps["viridis"](0.85 * place / (len(same) - 1)))
+                found[label] = Style(colour, marker, _DASHES[place % 3])
             scales += 1
             continue
         own = _STYLES.get(base) or _fallback(base, {style.colour for style in found.values()})
@@ -86,10 +90,3 @@ def _fallback(base: str, taken: Iterable[str]) -> Style:
     colours = [_SPARE[(first + step) % len(_SPARE)] for step in range(len(_SPARE))]
     colour = next((one for one in colours if one not in taken), colours[0])
     return Style(colour, _MARKERS[marker % len(_MARKERS)], _DASHES[dashes % len(_DASHES)])
-
-
-def _on_scale(place: int, count: int) -> str:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return to_hex(colormaps["viridis"](0.85 * place / max(1, count - 1)))
