@@ -14,6 +14,7 @@ import yaml
 
 from asyncfl_bench import load_bank, sweep
 from asyncfl_bench.config import places
+from asyncfl_bench.config.choices import variant
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import multiply_step
 from asyncfl_bench.data.base import MissingData
@@ -27,6 +28,7 @@ WORLDS = sorted((ROOT / "conf/paper/bank").glob("*.yaml"))
 DECLARED = {
     1: "c0cc95532cf2893d",
     2: "27d8e6022ed82ebc",
+    3: "e17640dee44bd6b0",
 }  # version of the bank -> digest of its worlds, its sweep and the ranges of all rules
 WHOLE = {"search_seeds": [100, 101], "finalists": 4, "judged_seeds": [200, 201]}
 
@@ -147,6 +149,14 @@ def test_a_rule_of_the_bank_is_put_among_all_rules_by_its_archived_runs_without_
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2:] == ["paper=bank/digits algorithm=ace: tier 2 of 5", "written: runs/bank/published-full/page/page"]
     pd.testing.assert_frame_equal(frames[0], load_bank(), check_dtype=False, rtol=1e-5)
+
+
+@pytest.mark.parametrize("world", [f"bank/{path.stem}" for path in WORLDS])
+def test_all_rules_of_a_world_compute_one_mini_batch_and_leave_the_clients_their_samples(world):
+    settings = variant("paper_algorithm", f"{world}/published/asyncfeded")
+    assert settings == {"algorithm": {"kappa": 0}}
+    settings = variant("paper_algorithm", f"{world}/published/fedecho")
+    assert settings == {"instead": {"unlabelled": "noise"}, "unlabelled": {"samples": 500}}
 
 
 def test_a_changed_declaration_makes_a_new_version_of_the_bank():

@@ -62,6 +62,14 @@ def test_an_included_paper_has_the_sections_that_a_paper_lacks(papers):
     assert "It sets, with sections for profile=fair, scale=smoke:" in describe_choices(["paper=two"])
 
 
+@pytest.mark.parametrize("entry", ["/paper/one", "/paper/one@_global_"])
+def test_a_paper_may_be_included_by_its_absolute_name(entry, papers):
+    papers(one=BASE, two=f"defaults:\n  - {entry}\n", three="defaults:\n  - /dataset/one\n")
+    assert variant("paper_algorithm", "two/fair/asgd") == {"algorithm": {"c": 3e-5}}
+    assert composition(["paper=two", "profile=fair", "algorithm=asgd"]).config.algorithm.c == 3e-5
+    assert variant("paper_algorithm", "three/fair/asgd") is None
+
+
 def test_a_changed_file_counts_at_once(papers):
     papers(one=BASE)
     assert variant("paper_scale", "one/smoke")["concurrency"] == 3

@@ -37,7 +37,8 @@ INSTEAD, REFUSED, SWEEP_INSTEAD, SWEEP_CHOICES = _NO_SETTINGS = ("instead", "ref
 Files = tuple[tuple[Path, ...], int]  # of _yaml_files
 CHOSEN = "chosen.yaml"  # of the bank: the settings of profile=tuned, by world and rule
 TUNED = "tuned"
-SECTIONS = {"profiles": "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
+_PROFILES = "profiles"
+SECTIONS = {_PROFILES: "profile", "algorithms": "algorithm", "scales": "scale"}  # section -> the group of its choices
 # group in conf/config.yaml -> the group of the file, and the sections from the outer one to the inner one
 VARIANTS = {
     "paper_profile": ("paper", "profiles"),
@@ -284,6 +285,8 @@ def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> d
     if file is None:
         return None
     included, known = _read_sections(group, name, file, file.stat().st_mtime_ns)
+    if path[0] == (_PROFILES, TUNED):
+        return _tuned_section(name, path) if name in chosen_settings() else known.get(path)
     if own := known.get(path):
         return own
     inherited = (_find_section(group, one, path) for one in reversed(included))
@@ -292,7 +295,7 @@ def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> d
 
 @functools.lru_cache(maxsize=256)
 def _read_sections(group: str, name: str, file: Path, changed: int) -> tuple[list[str], dict[tuple, dict[str, Any]]]:
-    """Return (the files that it includes, the settings by sections and choices).
+    """Return (the choices of the group that it includes, the settings by sections and choices).
 
     changed: when the file was last changed, in ns; of the cache's key
     """
@@ -301,25 +304,25 @@ def _read_sections(group: str, name: str, file: Path, changed: int) -> tuple[lis
     known: dict[tuple, dict[str, Any]] = {}
     if not isinstance(tree, dict):
         return [], known  # Hydra says what is wrong
-    if group == "paper":
-        tree = _add_tuned_profile(tree, name)
     _collect_sections(group, file, tree, (), known)
     defaults = tree.get("defaults")
-    return [one for one in defaults if isinstance(one, str)] if isinstance(defaults, list) else [], known
+    entries = defaults if isinstance(defaults, list) else []
+    names = [entry.partition("@")[0] for entry in entries if isinstance(entry, str)]
+    return [one.removeprefix(f"/{group}/") for one in names], known  # Hydra's absolute names have the group
 
 
-def _add_tuned_profile(tree: dict[str, Any], world: str) -> dict[str, Any]:
-    """Return the tree of a world of the bank with a profile of the chosen settings, those of ``published`` besides."""
-    chosen = chosen_settings().get(world)
-    if chosen is None:
-        return tree
-    profiles = tree.get("profiles", {})
-    rules = {rule: OmegaConf.create(of) for rule, of in profiles.get("published", {}).get("algorithms", {}).items()}
-    for rule, settings in chosen.items():
-        for key, value in settings.items():
-            OmegaConf.update(rules.setdefault(rule, OmegaConf.create()), key, value)
-    tuned = {"algorithms": {rule: OmegaConf.to_container(rules[rule]) for rule in chosen}}
-    return tree | {"profiles": profiles | {TUNED: tuned}}
+def _tuned_section(world: str, path: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
+    """Return a section of ``profile=tuned`` of a world of the bank: a rule's ``published`` and chosen settings."""
+    if len(path) == 1:
+        return {}
+    (_, rule) = path[1]
+    if (chosen := chosen_settings()[world].get(rule)) is None:
+        return None
+    settings = OmegaConf.create(_find_section("paper", world, ((_PROFILES, "published"), path[1])) or {})
+    for key, value in chosen.items():
+        OmegaConf.update(settings, key, value)
+    tuned: Any = OmegaConf.to_container(settings)
+    return tuned
 
 
 @functools.cache
