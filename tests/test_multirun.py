@@ -33,7 +33,7 @@ from asyncfl_bench.multirun import pending, preview, probe
 from asyncfl_bench.multirun.axes import sweep_name
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.launchers import workers_of
-from asyncfl_bench.multirun.pending import SweepResult, describe_failures, places_of
+from asyncfl_bench.multirun.pending import SweepProgress, SweepResult, describe_failures, places_of
 from asyncfl_bench.multirun.preview import (
     RunCost,
     describe_measured_time,
@@ -42,7 +42,7 @@ from asyncfl_bench.multirun.preview import (
     past_runs,
     preview_jobs,
 )
-from asyncfl_bench.multirun.progress import SweepProgress, describe_best_trials
+from asyncfl_bench.multirun.run import describe_best_trials
 from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.progress_bar import clock_text
 
@@ -102,8 +102,8 @@ def test_each_run_has_one_line_with_its_number_what_tells_it_apart_and_the_time_
 
 def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatch):
     said: queue.Queue[str] = queue.Queue()  # another thread says it, which capsys.readouterr may lose
-    monkeypatch.setattr("asyncfl_bench.multirun.progress.show", said.put)
-    monkeypatch.setattr("asyncfl_bench.multirun.progress._SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("asyncfl_bench.multirun.pending.show", said.put)
+    monkeypatch.setattr("asyncfl_bench.multirun.pending._SECONDS_BETWEEN_LOOKS", 0.001)
     jobs = plan(GRID)
     lines = SweepProgress(jobs, jobs[2:])
     with lines.watching():

@@ -14,7 +14,7 @@ from asyncfl_bench.config.classes import digest_code, digest_modules
 from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.progress import describe_best_trials
+from asyncfl_bench.multirun.run import describe_best_trials
 from asyncfl_bench.reports.assembly import own_page
 from asyncfl_bench.tracking.archive import pack_archive, read_archive, rewrite_archive
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..files import clean_text, expand_home, is_locked, show
-from ..multirun.progress import count_runs
+from ..multirun.jobs import count_runs
 from ..tracking.records import Record, find_runs, read_directory
 from ..tracking.rundir import LOCK_NAME
 from .json_objects import Fields

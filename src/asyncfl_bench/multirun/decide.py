@@ -25,10 +25,9 @@ from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
 from .history import finished_in
-from .jobs import Job, settings_of
+from .jobs import Job, count_runs, settings_of
 from .launchers import workers_of
 from .preview import RunCost, RunTimer, estimate_cost, estimate_runs, past_runs
-from .progress import count_runs
 from .questions import AskedRuns, ClaimsQuestion, PairsQuestion
 from .run import launch_jobs
 

@@ -14,7 +14,7 @@ from ..errors import BenchError
 from ..experiment.machine import kind_of_device
 from ..files import parse_json, read_json, read_yaml
 
-GROUPS = ("algorithm", "dataset", "model")  # runs that have these and LOCAL_WORK in common take as long for an upload
+GROUPS = ("algorithm", "dataset")  # of runs that are compared
 LOCAL_WORK = ("batch_size", "local_steps", "local_epochs")  # settings of the client
 
 
@@ -56,33 +56,27 @@ class FinishedRun:
     def estimate(self, settings: Settings) -> Estimate | None:
         """Estimate a run with these settings from this run.
 
+        The same virtual time has as many uploads only under the same delays and availability.
         None: they have no budget in common, or this run's files lack a value, as those of an earlier version may.
         """
         try:
-            return self._estimate(settings)
+            used, evaluated = self.summary["used"], float(self.summary.get("evaluation_seconds", 0))
+            is_same = self.summary.get("experiment") == settings.experiment
+            if not (is_same or self.has_work_of(settings)):
+                return None
+            limits = {name: limit for name, limit in settings.budget.amounts.items() if used.get(name)}
+            if not self.has_arrivals_of(settings):
+                limits.pop("virtual_time", None)
+            if not limits:
+                return None
+            share = 1.0 if is_same else min(limit / used[name] for name, limit in limits.items())
+            expected = {name: float(number) * share for name, number in used.items()}
+            points = count_points(settings.tree, expected)
+            evaluation = evaluated * points / count_points(self.tree or settings.tree, used)
+            seconds = max(0.0, self.seconds - evaluated) * share + evaluation
+            return Estimate(seconds, evaluation, expected, int(self.summary.get("parameters", 0)), (self,))
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             return None
-
-    def _estimate(self, settings: Settings) -> Estimate | None:
-        """Return the estimate. Raises LookupError, TypeError and others where files lack a value.
-
-        The same virtual time has as many uploads only under the same delays and availability.
-        """
-        used, evaluated = self.summary["used"], float(self.summary.get("evaluation_seconds", 0))
-        is_same = self.summary.get("experiment") == settings.experiment
-        if not (is_same or self.has_work_of(settings)):
-            return None
-        limits = {name: limit for name, limit in settings.budget.amounts.items() if used.get(name)}
-        if not self.has_arrivals_of(settings):
-            limits.pop("virtual_time", None)
-        if not limits:
-            return None
-        share = 1.0 if is_same else min(limit / used[name] for name, limit in limits.items())
-        expected = {name: float(number) * share for name, number in used.items()}
-        points = count_points(settings.tree, expected)
-        evaluation = evaluated * points / count_points(self.tree or settings.tree, used)
-        seconds = max(0.0, self.seconds - evaluated) * share + evaluation
-        return Estimate(seconds, evaluation, expected, points, int(self.summary.get("parameters", 0)), (self,))
 
     def has_arrivals_of(self, settings: Settings) -> bool:
         """Return True if delays and availability are alike, so that as many uploads arrive in a virtual time."""
@@ -105,7 +99,7 @@ class Estimate:
     """The estimate of a run.
 
     seconds  of work and evaluation, of which evaluation takes ``evaluation``
-    used     counts at its end, by name;  points  evaluations
+    used     counts at its end, by name
     d        parameters
     runs     finished runs that it is estimated from
     """
@@ -113,13 +107,8 @@ class Estimate:
     seconds: float
     evaluation: float
     used: Mapping[str, float]
-    points: float
     d: int
     runs: tuple[FinishedRun, ...]
-
-    @property
-    def from_archive(self) -> bool:
-        return any(one.is_archived for one in self.runs)
 
 
 def count_points(tree: Mapping[str, Any], used: Mapping[str, float]) -> float:
@@ -161,7 +150,7 @@ def runs_by_algorithm(past: Iterable[FinishedRun]) -> dict[tuple, list[FinishedR
     """Group runs by (algorithm, data set)."""
     found: dict[tuple, list[FinishedRun]] = {}
     for one in past:
-        found.setdefault(tuple(one.summary.get(group) for group in GROUPS[:2]), []).append(one)
+        found.setdefault(tuple(one.summary.get(group) for group in GROUPS), []).append(one)
     return found
 
 

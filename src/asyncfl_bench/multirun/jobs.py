@@ -27,7 +27,6 @@ from ..files import expand_home
 from .axes import (
     SHORT,
     OverrideGrid,
-    SearchedGrid,
     check_objective,
     expand_short_settings,
     jobs_of,
@@ -115,7 +114,8 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     union = [drawn for one in grids for drawn in one.draw()]
     planner = _Planner([parse_override(text) for text in overrides], name, shared, ranged)
     for one in grids:
-        planner.add_space(one)
+        texts = tuple(f"{key}={one.grid[key][0]}" for key in one.ranges if key not in planner.given)
+        planner.spaces |= dict.fromkeys(one.grid.get("algorithm", []) if one.search.declared else [], texts)
     jobs: dict[tuple[str, ...], Job] = {}
     for number, words in enumerate(jobs_of(union)):
         job = planner.job(words, number)
@@ -127,9 +127,11 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     for key in planner.unknown.keys() - acting:
         raise planner.unknown[key]
     _refuse_idle(list(jobs.values()))
-    found = _unique_jobs(list(jobs.values()))
-    refuse_shared_directories(found)
-    return found
+    first: dict[object, Job] = {}  # of the jobs that are one run: several protocols of a paper may have one stand-in
+    for job in jobs.values():
+        first.setdefault((job.settings.directory, job.settings.identity) if job.settings else id(job), job)
+    refuse_shared_directories(first.values())
+    return list(first.values())
 
 
 def _check_words(overrides: Sequence[str]) -> None:
@@ -153,6 +155,8 @@ class _Planner:
 
     refused  the errors of jobs that cannot be, by their sorted words
     unknown  the errors of overrides that were left out of some jobs, which lack the setting, by their keys
+    given    keys of the command line
+    spaces   the ranges that the yaml of a rule declares, by rule
     """
 
     def __init__(self, words: Sequence[Override], name: str | None, shared: Compositions, ranged: set[str]) -> None:
@@ -160,28 +164,23 @@ class _Planner:
         self._hydra = [one for one in words if one.is_for_hydra]
         used = ("hydra.sweeper.", *FOLDERS)  # by the plan; a job gets its folder
         self._kept = tuple(one.text for one in self._hydra if not one.key.startswith(used))
-        self._given = {one.key for one in words if not one.is_for_hydra}
+        self.given = {one.key for one in words if not one.is_for_hydra}
         self._name, self._shared, self._ranged = name, shared, ranged
         self.refused: dict[tuple[str, ...], BenchError] = {}
         self.unknown: dict[str, UnknownSetting] = {}
-        self._spaces: dict[str, tuple[str, ...]] = {}  # rule -> ranges
-
-    def add_space(self, one: SearchedGrid) -> None:
-        """Note the ranges that the yaml of the grid's rules declare."""
-        texts = tuple(f"{key}={one.grid[key][0]}" for key in one.ranges if key not in self._given)
-        self._spaces |= dict.fromkeys(one.grid.get("algorithm", []) if one.search.declared else [], texts)
+        self.spaces: dict[str, tuple[str, ...]] = {}
 
     def job(self, words: list[str], number: int) -> Job:
         """Return the job of these overrides. number: of the job in its multirun"""
-        unlisted = tuple(sorted(self._given - {parse_override(text).key for text in words}))
+        unlisted = tuple(sorted(self.given - {parse_override(text).key for text in words}))
         try:
             job = self._effective_job(words, number)
-            job.unlisted, job.space = unlisted, self._spaces.get(_rule(job), ())
+            job.unlisted, job.space = unlisted, self.spaces.get(_rule(job), ())
             job.drawn = tuple(text for text in job.overrides if parse_override(text).key in self._ranged)
             if job.drawn and job.settings is not None:
                 check_objective(job.settings)
         except BenchError as error:
-            drawn = {text.partition("=")[0] for space in self._spaces.values() for text in space}
+            drawn = {text.partition("=")[0] for space in self.spaces.values() for text in space}
             if type(error) is ConfigError and error.key in drawn:
                 source = f"; {SEARCH_SPACE} of the rule's yaml has this value in its range"
                 error = ConfigError(error.key, error.value, error.allowed + source)
@@ -196,7 +195,7 @@ class _Planner:
             try:
                 job = self._placed_job([text for text in words if text not in left_out], number)
             except UnknownSetting as error:
-                if error.key not in self._given:
+                if error.key not in self.given:
                     raise
                 self.unknown.setdefault(error.key, error)
                 idle = {error.key}
@@ -204,7 +203,7 @@ class _Planner:
                 assert job.settings is not None
                 job.left_out = tuple(left_out)
                 used = {parse_override(text).key for text in job.overrides}
-                if not (idle := self._given & used & {*job.settings.idle}):
+                if not (idle := self.given & used & {*job.settings.idle}):
                     return job
             left_out += [text for text in words if parse_override(text).key in idle]
 
@@ -240,16 +239,12 @@ def refuse_shared_directories(jobs: Iterable[Job]) -> None:
 def describe_planning(jobs: Sequence[Job]) -> list[str]:
     """Return one line for the declared ranges of each rule, and one for each kind of override that some jobs ignore."""
     spaces = {_rule(job): " ".join(job.space) for job in jobs if job.space}
-    return [*(f"search_space of {rule}: {space}" for rule, space in spaces.items()), *_describe_ignored(jobs)]
-
-
-def _describe_ignored(jobs: Sequence[Job]) -> list[str]:
+    lines = [f"search_space of {rule}: {space}" for rule, space in spaces.items()]
     rules = Counter(_rule(job) for job in jobs)
     left_out: dict[str, Counter[str]] = {}
     for job in jobs:
         for text in job.left_out:
             left_out.setdefault(parse_override(text).key, Counter())[_rule(job)] += 1
-    lines = []
     for key, found in sorted(left_out.items()):
         whole = [rule for rule, count in found.items() if count == rules[rule]]
         of = f" ({list_some(sorted(whole))})" if len(whole) == len(found) < len(rules) else ""
@@ -263,14 +258,6 @@ def _describe_ignored(jobs: Sequence[Job]) -> list[str]:
 
 def _rule(job: Job) -> str:
     return "" if job.settings is None else job.settings.choices["algorithm"]
-
-
-def _unique_jobs(jobs: list[Job]) -> list[Job]:
-    """Keep the first of all jobs that are one run: several protocols of a paper may have one stand-in."""
-    first: dict[object, Job] = {}
-    for job in jobs:
-        first.setdefault((job.settings.directory, job.settings.identity) if job.settings else id(job), job)
-    return list(first.values())
 
 
 def _refuse_idle(jobs: list[Job]) -> None:
@@ -311,3 +298,25 @@ def place_run(settings: Settings, folder: str, below: str) -> None:
 def settings_of(jobs: Iterable[Job]) -> list[Settings]:
     """Return the settings of the jobs that can run."""
     return [job.settings for job in jobs if job.settings is not None]
+
+
+def output_folders(settings: Iterable[Settings]) -> list[Path]:
+    """Return the folders of the runs' output, in which finished runs are looked for."""
+    folders = (expand_home(one.asked_output_dir or one.root.output_dir, "output_dir") for one in settings)
+    return list(dict.fromkeys(folders))
+
+
+def varied_values(jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """Return the values of each key whose overrides differ between jobs, or that only some jobs have."""
+    values: dict[str, dict[str, None]] = {}
+    for job in jobs:
+        for text in job.overrides:
+            key, _, value = text.partition("=")
+            values.setdefault(key, {})[value] = None
+    own = [{text.partition("=")[0] for text in job.overrides} for job in jobs]
+    return {key: [*of] for key, of in values.items() if len(of) > 1 or not all(key in keys for keys in own)}
+
+
+def count_runs(count: int) -> str:
+    """Return a count with its noun: ``1 run``, ``2 runs``."""
+    return f"{count} run{'s' * (count != 1)}"

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -58,15 +58,10 @@ def check_numbers(hydra: Any) -> None:
         is_number = isinstance(cores, (int, float)) and 0 <= cores < math.inf and (cores > 0 or not is_local)
         allowed = "a number > 0 of cores per job" if is_local else "a number >= 0 of cores per job, or null for Ray's"
         check(is_number or (cores is None and not is_local), "hydra.launcher.ray.remote.num_cpus", cores, allowed)
-    _check_times(launcher)
-
-
-def _check_times(launcher: Mapping[str, Any]) -> None:
-    """Raise ConfigError where Slurm's jobs might be told of their end before they have done any work: such a run would
-    be requeued again and again. ``launcher``: Hydra's settings of it."""
     minutes, delay = launcher.get("timeout_min"), launcher.get("signal_delay_s")
     if not isinstance(minutes, int) or not isinstance(delay, int):
         return
+    # a job of Slurm that ends before it has worked would be requeued again and again
     allowed = "at least 1: with 0 Slurm sends no signal, and a run is ended"
     check(delay > 0, "hydra.launcher.signal_delay_s", delay, allowed)
     left, least = 60 * minutes - delay - SIGNAL_EARLY, -(-(delay + SIGNAL_EARLY + LEAST_WORK) // 60)
@@ -82,26 +77,22 @@ def workers_of(hydra: Any) -> int:
 
     hydra  Hydra's own settings
     """
-    launcher, most = hydra.launcher, hydra.sweeper.get("max_batch_size")
-    count = _launcher_workers(launcher)
-    return max(1, count if most is None else min(count, most))
-
-
-def _launcher_workers(launcher: Mapping[str, Any]) -> int:
-    """Return the number of workers from a launcher's own settings; 1 if they give none."""
     from ..experiment.machine import usable_cores  # brings NumPy
 
+    launcher, most, count = hydra.launcher, hydra.sweeper.get("max_batch_size"), 1
     if (jobs := launcher.get("n_jobs")) is not None:
         from joblib import effective_n_jobs
 
-        return int(effective_n_jobs(jobs))
-    if (jobs := launcher.get("array_parallelism")) is not None:
-        return int(jobs)
-    if "processes" in launcher:  # at least; their memory decides (room.find_room)
-        return int(launcher["processes"] or 1) * int(launcher["runs"] or 1)
-    if (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
-        return int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1
-    return usable_cores() if str(launcher.get("_target_")).endswith("submitit.Local") else 1
+        count = int(effective_n_jobs(jobs))
+    elif (jobs := launcher.get("array_parallelism")) is not None:
+        count = int(jobs)
+    elif "processes" in launcher:  # at least; their memory decides (probe.find_room)
+        count = int(launcher["processes"] or 1) * int(launcher["runs"] or 1)
+    elif (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
+        count = int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1
+    elif str(launcher.get("_target_")).endswith("submitit.Local"):
+        count = usable_cores()
+    return max(1, count if most is None else min(count, most))
 
 
 @contextmanager

@@ -11,7 +11,6 @@ import threading
 from array import array
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import DupFd
 from pathlib import Path
@@ -32,18 +31,7 @@ from .run import closing_line
 _PRELOADED = ["torch", "asyncfl_bench.experiment.build"]  # once, for all processes
 _Member = tuple[int, Settings]  # its number in the multirun
 
-
-@dataclass(frozen=True)
-class _MemberResult:
-    """The result of a member. code: its exit code; line: its result as text"""
-
-    code: int
-    line: str
-    is_postponed: bool = False
-    is_too_large: bool = False
-
-
-_Results = dict[int, _MemberResult]
+_Results = dict[int, dict[str, Any]]  # number -> result as that of a job, and whether the run was too large
 
 
 def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> list[dict[str, Any]]:
@@ -61,11 +49,10 @@ def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> 
         if processes == 1:
             found = _run_groups(groups, [_Places(len(group)) for group in groups], runs, stop)
         for number, one in numbered:
-            if found[number].is_too_large and len(numbered) > 1:
+            if found[number]["too_large"] and len(numbered) > 1:
                 found |= _run_groups([[(number, one)]], [_Places(1)], 1, stop)
     pending.state.stopped = bool(stop)
-    results = [found[number] for number in range(len(settings))]
-    return [{"code": one.code, "line": one.line, "postponed": one.is_postponed} for one in results]
+    return [found[number] for number in range(len(settings))]
 
 
 class _Places:
@@ -134,38 +121,39 @@ def _stop_with_parent() -> None:
 
 
 def _run_groups(groups: list[list[_Member]], places: Sequence[_Places], runs: int, stop: Stop) -> _Results:
-    """Run one group after another, with shared stacks in each."""
+    """Run one group after another, with shared stacks in each.
+
+    A member that has not started when a stop is requested is interrupted.
+    """
     found: _Results = {}
+
+    def run_left(members: list[_Member], take_place: _Places, run_group: RunGroup) -> None:
+        while (place := take_place()) is not None:
+            number, settings = members[place]
+            found[number] = {"postponed": False, "too_large": False} | (
+                {"code": EXIT_INTERRUPTED, "line": "interrupted"} if stop else _run_member(settings, run_group)
+            )
+
     for group, take_place in zip(groups, places, strict=True):
-        _run_together(group, take_place, runs, stop, found)
+        words, names = (group, take_place, RunGroup(ROWS)), range(min(runs, len(group)))
+        threads = [threading.Thread(target=run_left, args=words, name=f"afl-run-{name}") for name in names]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
     return found
 
 
-def _run_together(members: list[_Member], take_place: _Places, runs: int, stop: Stop, found: _Results) -> None:
-    """Run the members of one group. A member that has not started when a stop is requested is interrupted."""
-    run_group = RunGroup(ROWS)
-
-    def run_next() -> None:
-        while (place := take_place()) is not None:
-            number, one = members[place]
-            found[number] = _MemberResult(EXIT_INTERRUPTED, "interrupted") if stop else _run_member(one, run_group)
-
-    threads = [threading.Thread(target=run_next, name=f"afl-run-{place}") for place in range(min(runs, len(members)))]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-
-
-def _run_member(settings: Settings, run_group: RunGroup) -> _MemberResult:
-    """Run one member."""
+def _run_member(settings: Settings, run_group: RunGroup) -> dict[str, Any]:
+    """Run one member and return its result."""
     settings.root.progress = False  # a multirun has a line for each run
     try:
         result = execute(settings, alone=False, run_group=run_group)
     except BenchError as error:
-        line, is_large = f"failed: {error}", isinstance(error, RunTooLarge) or lacks_memory(error)
-        return _MemberResult(error.exit_code, line, isinstance(error, RunInUse), is_large)
+        is_large = isinstance(error, RunTooLarge) or lacks_memory(error)
+        answer = {"code": error.exit_code, "line": f"failed: {error}"}
+        return answer | {"postponed": isinstance(error, RunInUse), "too_large": is_large}
     except Exception as error:  # the others continue
-        return _MemberResult(1, f"failed: {describe_error(error)}")
+        return {"code": 1, "line": f"failed: {describe_error(error)}"}
     is_large = lacks_memory(BenchError(str(result.summary.get("error"))))
-    return _MemberResult(result.exit_code, closing_line(result, settings.time_unit), is_too_large=is_large)
+    return {"code": result.exit_code, "line": closing_line(result, settings.time_unit), "too_large": is_large}

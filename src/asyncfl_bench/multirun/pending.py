@@ -1,26 +1,32 @@
-"""A sweep's pending runs: its jobs minus the finished ones, launched so that no failure takes others with it."""
+"""A sweep's pending runs: its jobs minus the finished ones, launched so that no failure takes others with it.
+
+A line reports each run that ends.
+"""
 
 from __future__ import annotations
 
+import errno
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..config.places import report_command
-from ..config.settings import DEFAULT_STEPS, Settings
+from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
-from ..files import expand_home, is_locked, read_json, say
+from ..files import is_locked, read_json, say, show
+from ..tracking.progress_bar import clock_text
 from ..tracking.rundir import LOCK_NAME
 from .history import finished_in
-from .jobs import Job, describe_planning
+from .jobs import Job, count_runs, describe_planning, output_folders, settings_of, varied_values
 from .launchers import forget_workers
-from .progress import SweepProgress, count_runs
 
 Launch = Callable[[Sequence[Sequence[str]], int], Sequence[Any]]
+_SECONDS_BETWEEN_LOOKS = 1.0
 
 
 @dataclass
@@ -91,7 +97,11 @@ def run_pending(
     tried = [job for job in pending if job not in state.unstarted]
     failed = [(job, outcome) for job in tried if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
-    state.result = SweepResult(len(jobs), failed, _diverged_jobs(jobs, places), interrupted)
+    # in a search a diverged trial counts as completed
+    results = [(job, job.finished_result(places, repeated=True)) for job in jobs if not job.drawn]
+    ends = [(job, one.summary) for job, one in results if one is not None]
+    diverged = [(job, f"diverged: {end['error']}") for job, end in ends if end["exit_status"] == "diverged"]
+    state.result = SweepResult(len(jobs), failed, diverged, interrupted)
     return state.result
 
 
@@ -99,18 +109,10 @@ def _describe_steps_and_trackers(jobs: Sequence[Job]) -> str:
     """Return whether step sizes are defaults, and where numbers go; all jobs have the same trackers."""
     from ..tracking.trackers import Trackers
 
-    settings = next((job.settings for job in jobs if job.settings is not None), None)
-    if settings is None:
+    if not (known := settings_of(jobs)):
         return ""
-    steps = DEFAULT_STEPS if any(job.settings.default_steps for job in jobs if job.settings is not None) else ""
-    return "".join(f"; {said}" for said in (steps, Trackers.from_settings(settings.trackers).describe()) if said)
-
-
-def _diverged_jobs(jobs: Sequence[Job], places: Mapping[str, Path]) -> list[tuple[Job, str]]:
-    """Return (job, reason) for each diverged job outside a search. In a search a diverged trial counts as completed."""
-    results = [(job, job.finished_result(places, repeated=True)) for job in jobs if not job.drawn]
-    found = [(job, result.summary) for job, result in results if result is not None]
-    return [(job, f"diverged: {summary['error']}") for job, summary in found if summary["exit_status"] == "diverged"]
+    steps = DEFAULT_STEPS if any(one.default_steps for one in known) else ""
+    return "".join(f"; {said}" for said in (steps, Trackers.from_settings(known[0].trackers).describe()) if said)
 
 
 def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
@@ -133,18 +135,14 @@ def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -
     )
     if not packed:
         return among + at
-    archives = dict.fromkeys(archive for _, archive in packed)
-    pages = {_page_command(settings, archive) for settings, archive in packed}
+    pages = set()
+    for settings, archive in packed:
+        sweep, profile, scale = (str(settings.choices.get(key)) for key in ("sweep", "profile", "scale"))
+        is_of_paper = sweep.partition("/")[0] == archive.parent.name
+        pages.add(report_command(sweep, profile, scale, settings.choices.get("length")) if is_of_paper else None)
     page = pages.pop() if len(pages) == 1 else None
-    shows = page or f"afl-report {' '.join(map(str, archives))}"
+    shows = page or f"afl-report {' '.join(map(str, dict.fromkeys(archive for _, archive in packed)))}"
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
-
-
-def _page_command(settings: Settings, archive: Path) -> str | None:
-    """Return the command of the sweep's page; None if the archive is not of the sweep's paper."""
-    sweep, profile, scale = (str(settings.choices.get(key)) for key in ("sweep", "profile", "scale"))
-    is_of_paper = sweep.partition("/")[0] == archive.parent.name
-    return report_command(sweep, profile, scale, settings.choices.get("length")) if is_of_paper else None
 
 
 def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], repeated: bool = False) -> list[RunResult | None]:
@@ -167,9 +165,8 @@ def places_of(jobs: list[Job]) -> dict[str, Path]:
     from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
 
-    known = [job.settings for job in jobs if job.settings is not None]
-    outputs = {expand_home(one.asked_output_dir or one.root.output_dir, "output_dir") for one in known}
-    past = finished_in(outputs, MEASURED)
+    known = settings_of(jobs)
+    past = finished_in(output_folders(known), MEASURED)
     wanted = {one.identity for one in known}
     asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]
     records = {place: read_directory(place) for place in asked}
@@ -207,7 +204,8 @@ def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress, 
         except Exception as error:
             forget_workers()
             trouble = f"the launcher gave up: {typed_line(error)}"
-            left = [job for job in batch if job.summary_stamp() == before[id(job)] or _was_interrupted(job)]
+            was_interrupted = {id(job) for job in batch if (_outcome(job, None) or "").startswith("interrupted")}
+            left = [job for job in batch if job.summary_stamp() == before[id(job)] or id(job) in was_interrupted]
             begun = [job for job in left if _lock(job).exists()]
             waiting = [job for job in left if job not in begun]
             if len(waiting) == len(batch):
@@ -268,10 +266,6 @@ def _lock(job: Job) -> Path:
     return job.settings.directory / LOCK_NAME
 
 
-def _was_interrupted(job: Job) -> bool:
-    return (_outcome(job, None) or "").startswith("interrupted")
-
-
 def _answer_of(job_return: Any) -> dict[str, Any]:
     """Return the answer of a job's function (multirun.run); of a job that raised, its error in one line."""
     if job_return.status.name == "COMPLETED":
@@ -293,6 +287,93 @@ def _outcome(job: Job, trouble: str | None) -> str | None:
         return f"{summary['exit_status']}: {summary['error']}"
     except (OSError, ValueError, KeyError, TypeError):
         return job.error or trouble or "no summary: not started, or killed"
+
+
+class SweepProgress:
+    """Print a line for each run that ends: ``[7/20] algorithm=ace seed=3: 93.1 % (best 94.0 %), 12.3 s; 0:02:36 left``.
+
+    Runs report by their directories alone, so the lines include runs in other processes.
+
+    jobs     of the whole multirun; pending: those that are to run now
+    workers how many run at once
+    clock    seconds, only differences matter
+    problem  why a line could not be written, where the reason is not a lost reader
+    """
+
+    def __init__(
+        self, jobs: Sequence[Job], pending: Sequence[Job], workers: int = 1, clock: Callable[[], float] = time.monotonic
+    ):
+        self._varied_keys = varied_values(jobs).keys()
+        self._total, self._left = len(jobs), {id(job): job for job in pending}
+        self._done_before = len(jobs) - len(pending)
+        self._before = {id(job): job.summary_stamp() for job in pending}
+        self._workers, self._clock, self._started = workers, clock, clock()
+        self.problem: BenchError | None = None
+        self._lock = threading.Lock()
+
+    def report_ended(self, jobs: Sequence[Job] = ()) -> None:
+        """Print a line for each run that ended since the last call.
+
+        jobs  ended jobs whose directories do not show it
+        """
+        ended = {id(job) for job in jobs}
+        with self._lock:
+            for key, job in list(self._left.items()):
+                if job.summary_stamp() not in (None, self._before[key]):
+                    self._print_ended(job, _describe_outcome(job))
+                elif key in ended:
+                    self._print_ended(job, job.error or "already complete")
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Report the ended runs of other processes every second while the block runs."""
+        over = threading.Event()
+
+        def report_repeatedly() -> None:
+            while not over.wait(_SECONDS_BETWEEN_LOOKS):
+                self.report_ended()
+
+        thread = threading.Thread(target=report_repeatedly, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+            self.report_ended()
+
+    def _print_ended(self, job: Job, outcome: str) -> None:
+        del self._left[id(job)]
+        done = self._total - len(self._left)
+        half = min(self._workers - 1, len(self._left)) / 2  # active runs are on average half done
+        here = done - self._done_before + half
+        left = (self._clock() - self._started) / here * (len(self._left) - half)
+        words = " ".join(text for text in job.overrides if text.partition("=")[0] in self._varied_keys)
+        name = words or (job.settings.name if job.settings else " ".join(job.overrides))
+        rest = f"; {clock_text(left)} left" if self._left else f"; {clock_text(self._clock() - self._started)} in all"
+        try:
+            show(f"[{done:{len(str(self._total))}}/{self._total}] {name}: {outcome}{rest}")
+        except OSError as error:  # the reader left, or a disk is full, but the runs are wanted
+            if error.errno != errno.EPIPE:
+                self.problem = BenchError(f"standard output: {error.strerror}")
+
+
+def _describe_outcome(job: Job) -> str:
+    """Return the result of an ended run in a few words."""
+    summary: dict[str, Any] = {}
+    assert job.settings is not None
+    with suppress(OSError, ValueError):
+        summary = read_json(job.settings.directory / "summary.json")
+    try:
+        if summary["exit_status"] == "ok":
+            final, best = (100 * summary[which]["test/accuracy"] for which in ("final", "best"))
+            return f"{final:.1f} % (best {best:.1f} %), {summary['wall_seconds']:.1f} s"
+        if summary["exit_status"] == "interrupted":
+            return f"interrupted after {summary['used']['server_iterations']} server iterations"
+        until = "," if summary["exit_status"] == "diverged" else "; stack trace"
+        return f"{summary['exit_status']}: {str(summary['error']).partition(until)[0]}"  # all of it comes at the end
+    except (KeyError, TypeError):
+        return "its summary.json cannot be read"
 
 
 def describe_failures(result: SweepResult) -> str:

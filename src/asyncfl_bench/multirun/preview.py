@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,9 @@ from ..models.layers import Size
 from ..storage import describe_size
 from ..tracking.progress_bar import clock_text
 from .history import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
-from .jobs import Job, describe_planning
+from .jobs import Job, count_runs, describe_planning, varied_values
 from .pending import find_finished
 from .probe import find_room
-from .progress import count_runs, varied_keys
 
 START, START_RUN = 4.0, 0.3  # seconds before the first run of a process, most of them to import torch; before each run
 FILES, POINT, TRACE_ROW = 5000, 800, 60  # bytes of a run's texts, of a point in metrics.jsonl, of a row in a trace
@@ -73,13 +72,10 @@ def estimate_cost(
     measure    what gives a run's seconds by trying it, once for each experiment; None: finished runs tell
     preflight  checks the runs; None: they are not checked
     """
-    cost, checks = RunCost(), [_check_run(settings, preflight) for settings in pending]
-    cost.refused = {settings.identity: why for settings, (found, why) in zip(pending, checks, strict=True) if not found}
-    cost.notes = _describe_checks(pending, checks, preflight is not None)
-    runs = [settings for settings, (found, _) in zip(pending, checks, strict=True) if found]
-    founds = [found for found, _ in checks if found]
-    if not runs:
+    cost = RunCost()
+    if not (checked := _check_runs(cost, pending, preflight)):
         return cost
+    runs = [settings for settings, _ in checked]
     past = past_runs(runs, places)
     estimates = estimate_runs(runs, past)
     workers = min(workers, len(runs))
@@ -92,37 +88,41 @@ def estimate_cost(
         cost.time = describe_measured_time(runs, seconds, workers)
     if known := [one for one in seconds if one is not None]:
         cost.seconds, cost.seconds_known_for = _total_seconds(known, workers, start), len(known)
-    _add_disk(cost, runs, founds, estimates, seconds, workers)
+    rows = zip(checked, estimates, seconds, strict=True)
+    sizes = [_run_bytes(*run, estimate, took) for run, estimate, took in rows]
+    _add_disk(cost, sizes, workers, existing_folder(runs[0].directory.absolute().parent))
     return cost
 
 
-def _check_run(settings: Settings, preflight: Preflight | None) -> tuple[Found | None, str]:
-    """Return what is known of a run, None for one that cannot start, and what is wrong; missing data are both."""
-    try:
-        return Found() if preflight is None else preflight.check(settings), ""
-    except MissingData as error:
-        return outline_run(settings), str(error)
-    except BenchError as error:
-        return None, str(error)
+def _check_runs(
+    cost: RunCost, pending: Sequence[Settings], preflight: Preflight | None
+) -> list[tuple[Settings, Found]]:
+    """Return the runs that can start, or lack data alone, and what is known of them.
 
-
-def _describe_checks(
-    runs: Sequence[Settings], checks: Sequence[tuple[Found | None, str]], is_checked: bool
-) -> list[str]:
-    """Return lines on data, refusals and the cost of server steps, each with the number of its runs."""
-    said, sets = Counter[str](), dict[str, dict[str, None]]()
-    for settings, (found, why) in zip(runs, checks, strict=True):
-        if found is None or why:
-            said.update([f"refused: {why}"])
+    ``cost`` gets refusals, and notes on data, refusals and the cost of server steps, with the number of their runs.
+    """
+    said, sets, checked = Counter[str](), dict[str, dict[str, None]](), []
+    for settings in pending:
+        try:
+            found = Found() if preflight is None else preflight.check(settings)
+        except BenchError as error:
+            said[f"refused: {error}"] += 1
+            if isinstance(error, MissingData):
+                checked.append((settings, outline_run(settings)))
+            else:
+                cost.refused[settings.identity] = str(error)
             continue
-        said.update([f"server: {found.cost}"] if found.cost else [])
+        checked.append((settings, found))
+        if found.cost:
+            said[f"server: {found.cost}"] += 1
         if found.download:
-            said.update(["data: missing, the first run downloads them"])
-        elif is_checked:
+            said["data: missing, the first run downloads them"] += 1
+        elif preflight is not None:
             where = f" (found in {settings.data_dir})" if "download" in settings.tree["dataset"] else ""
             sets.setdefault(where, {})[str(settings.choices.get("dataset"))] = None
     data = ", ".join(f"{', '.join(names)}{where}" for where, names in sets.items())
-    return [f"data: {data}"] * bool(data) + [f"{line} ({count_runs(count)})" for line, count in said.items()]
+    cost.notes = [f"data: {data}"] * bool(data) + [f"{line} ({count_runs(count)})" for line, count in said.items()]
+    return checked
 
 
 # -- time -------------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def estimate_runs(pending: Sequence[Settings], past: Past, device: str | None = 
     kinds = {choice: device or chosen_kind(choice) for choice in {one.root.device for one in pending}}
     estimates = []
     for settings in pending:
-        alike = past.get(tuple(settings.choices[group] for group in GROUPS[:2]), ())
+        alike = past.get(tuple(settings.choices[group] for group in GROUPS), ())
         same = [one for one in alike if one.device in (kinds[settings.root.device], None)]
         estimates.append(similar_runs(settings, same))
     return estimates
@@ -166,7 +166,9 @@ def describe_time(
         why = f"no run alike is finished there ({ALIKE})"
         return f"time: unknown on {where} for {count_runs(len(runs))}, {why}{elsewhere}; --measure tries them"
     seconds, evaluation = [one.seconds + START_RUN for one in known], sum(one.evaluation for one in known)
-    where = ", some of them perhaps of another machine" if any(one.from_archive for one in known) else ""
+    where = (
+        ", some of them perhaps of another machine" if any(run.is_archived for one in known for run in one.runs) else ""
+    )
     rest = f", without {count_runs(len(lacking))} like no finished run{elsewhere}; --measure tries them"
     total = _describe_total(seconds, workers, len(runs), start)
     shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
@@ -218,18 +220,12 @@ def _describe_total(seconds: Sequence[float], workers: int, pending: int, start:
 # -- disk -------------------------------------------------------------------------------------------------------------
 
 
-def _add_disk(
-    cost: RunCost,
-    runs: Sequence[Settings],
-    facts: Sequence[Found],
-    estimates: Sequence[Estimate | None],
-    seconds: Sequence[float | None],
-    workers: int,
-) -> None:
-    """Add the bytes of run directories: what finished ones keep, and what those that run have besides."""
-    sizes = [_run_bytes(*row) for row in zip(runs, facts, estimates, seconds, strict=True)]
+def _add_disk(cost: RunCost, sizes: Sequence[tuple[float, float] | None], workers: int, there: Path) -> None:
+    """Add the bytes of run directories: what finished ones keep, and what those that run have besides.
+
+    sizes  of ``_run_bytes``;  there  folder of the runs
+    """
     known = [size for size in sizes if size is not None]
-    there = existing_folder(runs[0].directory.absolute().parent)
     cost.free_bytes = shutil.disk_usage(there).free
     need = "unknown, no run alike is finished"
     if known:
@@ -239,8 +235,8 @@ def _add_disk(
         need = f"about {describe_size(cost.disk_bytes)}"
         if (at_end := describe_size(cost.disk_bytes_at_end)) != describe_size(cost.disk_bytes):
             need += f" at the peak, {at_end} at the end"
-        if len(known) < len(runs):
-            need += f" for {len(known)} of {len(runs)} runs (unknown for the others)"
+        if len(known) < len(sizes):
+            need += f" for {len(known)} of {len(sizes)} runs (unknown for the others)"
     cost.disk = f"disk: {need}; {describe_size(cost.free_bytes)} are free in {there}"
 
 
@@ -297,7 +293,7 @@ class Preview:
         lines = [f"{count_runs(len(jobs))}, {done} of them finished ({packed} in archives), {pending} pending"]
         names = sorted({job.settings.root.archive_dir for job in jobs if job.settings is not None})
         lines += [f"{describe_archive_folders(name)}; --archive DIR names another folder" for name in names]
-        lines += [f"  {axis}" for axis in _describe_axes(jobs)]
+        lines += [f"  {key}: {','.join(values)}" for key, values in varied_values(jobs).items()]
         lines += describe_planning(jobs)
         if refused := [job for job in jobs if job.settings is None]:
             lines.append(f"{len(refused)} cannot run, the first: {' '.join(refused[0].overrides)}: {refused[0].error}")
@@ -333,14 +329,3 @@ def preview_jobs(
         else:
             rows.append((job, "pending", None))
     return Preview(rows, cost)
-
-
-def _describe_axes(jobs: Sequence[Job]) -> Iterator[str]:
-    """Yield each axis with its values: ``seed: 0,1,2``."""
-    keys = varied_keys(jobs)
-    values: dict[str, dict[str, None]] = {}
-    for job in jobs:
-        for text in job.overrides:
-            key, _, value = text.partition("=")
-            values.setdefault(key, {})[value] = None
-    yield from (f"{key}: {','.join(listed)}" for key, listed in values.items() if key in keys)

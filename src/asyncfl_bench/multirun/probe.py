@@ -20,7 +20,7 @@ from ..errors import BenchError, Stopped, describe_lack_of_memory, lacks_memory
 from ..experiment import machine, memory
 from ..storage import describe_size
 from .history import count_points
-from .progress import count_runs
+from .jobs import count_runs
 
 if TYPE_CHECKING:
     from ..experiment.components import Components
@@ -31,7 +31,6 @@ EVALUATION_SECONDS, FIRST_SAMPLES = 0.3, 32  # of an evaluation that is timed; t
 CONTEXT = 2**30  # bytes of a process: CUDA's context and kernels, workspaces of cuBLAS and cuDNN
 SHARE = 0.9  # of the free memory: the estimate lacks fragments
 MOST_PROCESSES = 8  # more gain little (modelled): kernels of several processes take turns
-_KIND = ("algorithm", "client", "dataset", "model")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,9 @@ def measure_seconds(settings: Settings) -> float | None:
         finally:
             parts.executor.close()
     if work is None:
-        if (uploads := _expected_uploads(settings)) is None:
+        limits, each = settings.budget.amounts, {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
+        uploads = min((limits[name] * count for name, count in each.items() if name in limits), default=None)
+        if uploads is None:
             return None
         work = uploads * upload
         expected = {"uploads": uploads, "server_iterations": uploads / settings.uploads_per_iteration}
@@ -112,13 +113,6 @@ def _upload_seconds(settings: Settings, parts: Components) -> float:
         float(task.flat.gradient(parts.model_d, x, y, out_d))
         took = time.perf_counter() - began
     return took * batch / len(x) * steps
-
-
-def _expected_uploads(settings: Settings) -> float | None:
-    """Return the uploads of a run by the limits of its budget; None if these do not tell."""
-    limits = settings.budget.amounts
-    each = {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
-    return min((limits[name] * count for name, count in each.items() if name in limits), default=None)
 
 
 def _try_work(settings: Settings, parts: Components) -> tuple[float | None, dict[str, float]]:
@@ -230,20 +224,18 @@ def _largest_fitting(typed: int | None, most: Mapping[str, int], fits: Callable[
 def _sizes_of(pending: Sequence[Settings]) -> list[RunSize]:
     """Return the size of each run. One run of each kind is built; a run that cannot be built counts as 0 bytes."""
     known: dict[object, RunSize] = {}
+    sizes = []
     for one in pending:
-        kind = _kind_of(one)
+        root, batch_size = one.root, one.tree["client"].get("batch_size")
+        parts = [one.choices.get(group) for group in ("algorithm", "client", "dataset", "model")]
+        kind = (*parts, root.n_clients, root.concurrency, root.executor, root.precision, batch_size)
         if kind not in known:
             try:
                 known[kind] = try_to_build(one)
             except BenchError:  # its own run says why
                 known[kind] = RunSize(0, 0)
-    return [known[_kind_of(one)] for one in pending]
-
-
-def _kind_of(settings: Settings) -> object:
-    root = settings.root
-    rest = root.n_clients, root.concurrency, root.executor, root.precision, settings.tree["client"].get("batch_size")
-    return (*(settings.choices.get(group) for group in _KIND), *rest)
+        sizes.append(known[kind])
+    return sizes
 
 
 def _count_processes(count: int) -> str:

@@ -29,8 +29,7 @@ from ..tracking.runs import build_frame, load_points, load_runs
 from . import pending
 from .decide_words import Request
 from .history import finished_in
-from .jobs import Job, refuse_shared_directories, settings_of
-from .progress import count_runs
+from .jobs import Job, count_runs, output_folders, refuse_shared_directories, settings_of
 from .run import plan_multirun
 
 _DAMAGED = ("inconsistent", "other data")  # reasons of runs that no comparison may use
@@ -84,23 +83,21 @@ class AskedRuns:
     @cached_property
     def outputs(self) -> list[Path]:
         """Return the folders in which runs are looked for."""
-        return list(
-            {expand_home(one.asked_output_dir or one.root.output_dir, "output_dir"): None for one in self.settings}
-        )
+        return output_folders(self.settings)
 
     def finished_runs(self, seeds: int) -> pd.DataFrame | None:
-        """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none."""
+        """Return the finished runs of the first seeds as ``load_runs`` does; None if there is none.
+
+        Runs that an archive also has of another code are left out. Raises ConfigError if only another code has a run:
+        further runs would have the present one.
+        """
         jobs = [job for seed in range(seeds) for job in self.jobs(seed).values()]
         places = pending.places_of(jobs)
         found = [result for result in pending.find_finished(jobs, places, repeated=True) if result is not None]
         if not found:
             return None
         runs = load_runs(*dict.fromkeys(result.directory for result in found))
-        return self._of_present_code(runs[runs["identity"].isin({one.identity for one in settings_of(jobs)})])
-
-    def _of_present_code(self, runs: pd.DataFrame) -> pd.DataFrame:
-        """Return the runs without those that an archive has of another code too. Raises ConfigError if only another
-        code has a run: further runs would have the present one."""
+        runs = runs[runs["identity"].isin({one.identity for one in settings_of(jobs)})]
         codes = {one.experiment: one.code_digest for one in self.settings}
         present = runs["code"].fillna("") == runs["experiment"].map(codes)
         others = runs[~runs["identity"].isin(runs["identity"][present])]

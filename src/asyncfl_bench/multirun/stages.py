@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..analysis.evaluations import late_values
@@ -23,10 +22,9 @@ from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.progress_bar import clock_text
 from . import pending
-from .jobs import Job, describe_planning, settings_of
+from .jobs import Job, count_runs, describe_planning, output_folders, settings_of
 from .launchers import workers_of
 from .preview import RunTimer, estimate_cost
-from .progress import count_runs
 from .run import launch_jobs, plan_multirun, run_all
 
 if TYPE_CHECKING:
@@ -160,7 +158,7 @@ class StagedSearch:
                 lines.append(f"later stages: at most {count_runs(later * count)}, chosen by this stage")
                 pending_runs += [one for one in self._first_settings() for _ in range(later)]
                 break
-        outputs = list({Path(one.root.output_dir).expanduser(): None for one in self._first_settings()})
+        outputs = output_folders(self._first_settings())
         workers = max(1, min(workers_of(chosen_config(self.words).hydra), len(pending_runs)))
         cost = estimate_cost(pending_runs, outputs, workers, measure, preflight)
         if cost.seconds_known_for < len(pending_runs) and self._is_bank and not self._changes_of_worlds():
@@ -258,7 +256,11 @@ class StagedSearch:
         """Return by name of the stage what finds the jobs of a rule in a world, by the results of earlier stages."""
         return {
             "search": lambda cell: [*self.points[cell].values()],
-            "finalists": self._finalist_jobs,
+            "finalists": lambda cell: [
+                job
+                for point in self._finalists(cell)
+                for job in self._cell_jobs(cell, point, self.stages.search_seeds[1:])
+            ],
             "judged": self._judged_jobs,
             "robustness": self._factor_jobs,
         }
@@ -272,10 +274,6 @@ class StagedSearch:
     def _first_settings(self) -> list[Settings]:
         """Return the settings of one run of each rule and world."""
         return settings_of(next(iter(points.values())) for points in self.points.values())
-
-    def _finalist_jobs(self, cell: Cell) -> list[Job]:
-        more = self.stages.search_seeds[1:]
-        return [job for point in self._finalists(cell) for job in self._cell_jobs(cell, point, more)]
 
     def _judged_jobs(self, cell: Cell) -> list[Job]:
         point = self._best_point(cell)
