@@ -62,7 +62,10 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
         say(f"left out, {folder}: {why}")
     target.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(target.with_name(f".{target.name}.lock")):
-        held = {file: _read_own_records(file) for file in archive_files(target)}
+        held = {file: read_archive(file) for file in archive_files(target)}
+        for file, record in ((file, record) for file, records in held.items() for record in records):
+            if record.status not in MEASURED:  # it would be lost
+                raise BenchError(f"{file}: {record.name}: {record.note}; the archive is unchanged")
         own = {id(record): (file, record.name) for file, records in held.items() for record in records}
         taken = {file.resolve() for file in held}
         added = [record for file in archives if file.resolve() not in taken for record in _read_other_records(file)]
@@ -76,7 +79,8 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
                 if record.status in MEASURED and identity is not None and wanted:
                     known = kept.get(key := (identity, record.code), record)
                     better = max(record, known, key=_preference_key)  # the later of two alike
-                    kept[key] = known if id(known) in own and _is_same_run(better, known) else better
+                    is_same = better is known or build_table([better]).equals(build_table([known]))
+                    kept[key] = known if id(known) in own and is_same else better
         if not kept:
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
         new = [record for record in kept.values() if id(record) not in own]
@@ -177,7 +181,11 @@ def archives_by_identity(folder: str | Path, wanted: Container[str] | None = Non
     found: dict[str, Path] = {}
     if Path(folder).is_dir():
         for archive in find_runs([Path(folder)])[1]:
-            for identity in _finished_identities(archive):
+            try:
+                identities = _read_finished_identities(archive, _file_stamp(archive))
+            except InputError:  # removed meanwhile
+                continue
+            for identity in identities:
                 asked = (wanted is None or identity in wanted) and identity not in found
                 if asked and (record := measured_run(archive, identity)) is not None and record.is_current:
                     found[identity] = archive
@@ -273,15 +281,6 @@ def _unpack_records(table: Any, path: Path) -> list[Record]:
     return records
 
 
-def _read_own_records(target: Path) -> list[Record]:
-    """Return the runs of a file of the target. Raises BenchError for a run that would be lost."""
-    records = read_archive(target)
-    for record in records:
-        if record.status not in MEASURED:  # it would be lost
-            raise BenchError(f"{target}: {record.name}: {record.note}; the archive is unchanged")
-    return records
-
-
 def _read_other_records(path: Path) -> list[Record]:
     """Return the runs of another archive; none, with a line, if the file is not an archive."""
     try:
@@ -291,16 +290,9 @@ def _read_other_records(path: Path) -> list[Record]:
         return []
 
 
-def _finished_identities(path: Path) -> tuple[str, ...]:
-    """Return the identities of finished runs, diverged ones included, which would diverge again."""
-    try:
-        return _read_finished_identities(path, _file_stamp(path))
-    except InputError:
-        return ()  # removed meanwhile
-
-
 @functools.lru_cache(maxsize=256)
 def _read_finished_identities(path: Path, stamp: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the identities of finished runs, diverged ones included, which would diverge again."""
     try:
         rows = read_table(path, {"identity", "status"}.__contains__).to_pylist()
     except InputError as error:
@@ -327,15 +319,10 @@ def _preference_key(record: Record) -> tuple:
     return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
 
 
-def _sort_records(records: Iterable[Record]) -> list[Record]:
-    """Return the records by name and identity, the order of an archive's rows."""
-    return sorted(records, key=lambda record: (record.name, str(record.identity)))
-
-
 def _write_archive(records: list[Record], target: Path) -> None:
     """Write a file with these runs. The same runs give the same bytes."""
     with atomic_write(target) as file:
-        write_table(build_table(_sort_records(records)), file)
+        write_table(build_table(records), file)
 
 
 def _add_batch(folder: Path, records: list[Record]) -> Path | None:
@@ -343,7 +330,7 @@ def _add_batch(folder: Path, records: list[Record]) -> Path | None:
     if not records:
         return None
     folder.mkdir(exist_ok=True)
-    write_table(build_table(_sort_records(records)), raw := io.BytesIO())
+    write_table(build_table(records), raw := io.BytesIO())
     file = folder / f"{hashlib.sha256(raw.getbuffer()).hexdigest()[:16]}.parquet"
     with atomic_write(file) as opened:
         opened.write(raw.getbuffer())
@@ -357,8 +344,3 @@ def _write_superseded(folder: Path, runs: Iterable[tuple[Path, str]]) -> None:
         lines |= {*path.read_text(encoding="utf-8").splitlines()} if path.exists() else set()
         with atomic_write(path) as opened:
             opened.write("".join(f"{line}\n" for line in sorted(lines)).encode())
-
-
-def _is_same_run(one: Record, other: Record) -> bool:
-    """Return True if both records have the same values in an archive."""
-    return one is other or build_table([one]).equals(build_table([other]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -76,14 +76,17 @@ def split_lists(column: Any) -> list[np.ndarray | None]:
     return [values[a:b] if ok else None for a, b, ok in zip(offsets[:-1], offsets[1:], there, strict=True)]
 
 
-def build_table(records: Sequence[Record]) -> Any:
-    """Return a table with a row for each record."""
+def build_table(records: Iterable[Record]) -> Any:
+    """Return a table with a row for each record, by name and identity. Equal names become different."""
     import pyarrow as pa
 
+    records = sorted(records, key=lambda record: (record.name, str(record.identity)))
+    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
+    counts = Counter(names)
     # without paths of the machine, because archives are shared
     portable = [_without_keys(one.config, _LOCAL) for one in records]
     texts = {
-        "name": _unique_names(records),
+        "name": [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)],
         "identity": [record.identity for record in records],
         "experiment": [record.experiment for record in records],
         "status": [record.status for record in records],
@@ -104,13 +107,6 @@ def build_table(records: Sequence[Record]) -> Any:
 
 def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
     return {key: value for key, value in tree.items() if key not in keys}
-
-
-def _unique_names(records: Sequence[Record]) -> list[str]:
-    """Return unique names of runs, also if users chose equal names."""
-    names = [one.name if str(one.identity) in one.name else f"{one.name}-{one.identity}" for one in records]
-    counts = Counter(names)
-    return [f"{name}-{one.code}" if counts[name] > 1 else name for name, one in zip(names, records, strict=True)]
 
 
 def write_table(table: Any, file: BinaryIO) -> None:

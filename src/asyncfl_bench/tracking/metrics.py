@@ -97,15 +97,10 @@ def iter_metrics(path: Path) -> Iterator[dict[str, object]]:
             line = file.readline(_LONGEST_LINE)
             if len(line) < _LONGEST_LINE and not line.endswith(b"\n"):
                 return
-            if (row := _parse_point(line)) is None:
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            if not isinstance(row, dict):
                 raise BenchError(f"{path}, line {number}: not a JSON object")
             yield row
-
-
-def _parse_point(line: bytes) -> dict[str, object] | None:
-    """Return the line as a point, or None if it is not a JSON object."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) else None

@@ -130,14 +130,15 @@ def read_directory(path: Path) -> Record:
 def _read_directory(path: Path, stamps: tuple) -> Record:
     config: dict[str, Any] = {}
     summary: dict[str, Any] = {}
+    points: dict[str, np.ndarray] = {}
+    name, part = path.name, CONFIG_NAME
     try:
-        part = CONFIG_NAME
         config = read_yaml(path / part)
         if not isinstance(config, dict):
             config = {}
             raise ValueError("not a mapping")
         if stamps[1] is None:
-            return check_record(Record(path.name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
+            return check_record(Record(name, "incomplete", f"no {SUMMARY_NAME}: still running, or killed", config))
         part = SUMMARY_NAME
         summary = read_json(path / part)
         if not isinstance(summary, dict) or not isinstance(summary.get("exit_status"), str):
@@ -146,23 +147,17 @@ def _read_directory(path: Path, stamps: tuple) -> Record:
         changed = describe_changed_file(summary, path, REPORTED)
         summary.pop(FILES, None)
         if changed:
-            return check_record(Record(path.name, "inconsistent", changed, config, summary))
-    except (OSError, ValueError) as error:
+            return check_record(Record(name, "inconsistent", changed, config, summary))
+        name, status, part = str(summary.get("name") or name), summary["exit_status"], METRICS_NAME
+        if status in MEASURED:
+            points = _build_columns(iter_metrics(path / part))
+        part = CLIENTS_NAME
+        table = read_parquet(path / part) if "clients" in summary else None
+        clients = {} if table is None else {column: table[column].to_numpy() for column in table.column_names}
+    except (BenchError, OSError, ValueError, OverflowError) as error:
         where = Path(getattr(error, "filename", None) or path / part)
-        return check_record(Record(path.name, "unreadable", _describe(error, where), config, summary))
-    name, status = str(summary.get("name") or path.name), summary["exit_status"]
+        return check_record(Record(name, "unreadable", _describe(error, where), config, summary))
     note = "" if status == "ok" else str(summary.get("error") or "").partition("\n")[0]
-    points: dict[str, np.ndarray] = {}
-    if status in MEASURED:
-        try:
-            points = _build_columns(iter_metrics(path / METRICS_NAME))
-        except (BenchError, OSError, ValueError, OverflowError) as error:
-            return check_record(Record(name, "unreadable", _describe(error, path / METRICS_NAME), config, summary))
-    try:
-        table = read_parquet(path / CLIENTS_NAME) if "clients" in summary else None
-        clients = {} if table is None else {name: table[name].to_numpy() for name in table.column_names}
-    except (OSError, ValueError) as error:
-        return check_record(Record(name, "unreadable", _describe(error, path / CLIENTS_NAME), config, summary))
     return check_record(Record(name, status, note, config, summary, points, clients))
 
 

@@ -107,20 +107,6 @@ class Trace(Stateful):
             pd.DataFrame(self.columns()).to_parquet(file, engine="pyarrow", index=False, write_page_checksum=True)
 
 
-def sealed_summary(summary: Mapping[str, Any], directory: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Return the summary as JSON types, with the entry ``files``.
-
-    names  of files whose digests are computed if they exist; digests that the summary already has are kept
-    Raises OSError for a file that cannot be read, TypeError for a value that JSON cannot hold.
-    """
-    known = summary.get(FILES)
-    if known is None:
-        known = {name: sha256_of(directory / name) for name in names if (directory / name).is_file()}
-    content: Any = to_json_types({**summary, FILES: {**known}})
-    content[FILES][SUMMARY_NAME] = _content_digest(content)
-    return dict(content)
-
-
 def describe_changed_file(summary: Mapping[str, Any], directory: Path, names: Sequence[str]) -> str:
     """Return a description of the first file that changed since the run wrote it; empty without a change.
 
@@ -169,12 +155,18 @@ class RunDirectory:
         with atomic_write(self.path / CONFIG_NAME) as file:
             file.write(text.encode())
 
-    def write_summary(self, summary: Mapping[str, object]) -> None:
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json, the last file, as its presence marks the end of a run. NaN and infinities become null.
 
         It contains the digests of the other files, or those in ``summary``.
+        Raises OSError for a file that cannot be read, TypeError for a value that JSON cannot hold.
         """
-        text = json.dumps(sealed_summary(summary, self.path, DIGESTED), indent=2, allow_nan=False) + "\n"
+        known = summary.get(FILES)
+        if known is None:
+            known = {name: sha256_of(self.path / name) for name in DIGESTED if (self.path / name).is_file()}
+        content: Any = to_json_types({**summary, FILES: {**known}})
+        content[FILES][SUMMARY_NAME] = _content_digest(content)
+        text = json.dumps(content, indent=2, allow_nan=False) + "\n"
         with atomic_write(self.path / SUMMARY_NAME) as file:
             file.write(text.encode())
 

@@ -26,7 +26,6 @@ from .trackers import RunFacts, Tracker
 MODES = ("online", "offline", "disabled")
 OWNER_NAME = "run_directory.txt"  # with the run directory, beside a W&B run in another folder; for --sync
 _BEST = {"accuracy": "max", "loss": "min"}
-_JUDGED = [f"{samples}/{measure}" for samples in ("test", "validation") for measure in _BEST]
 _LONGEST_TAG, _LONGEST_GROUP, _LONGEST_PROJECT = 64, 128, 128  # W&B refuses a run with longer ones
 _NOT_IN_PROJECT = "/\\#?%:"
 _SERVICE_SECONDS = 30.0  # to start W&B's process
@@ -111,14 +110,16 @@ class WandbTracker(Tracker):
         import wandb
 
         self._facts, self.gave_up, self._warned = run, False, False
+        choices = run.config.get("choices", {})
+        tags = [f"{group}={choice}"[:_LONGEST_TAG] for group, choice in choices.items() if choice not in (None, "none")]
         arguments: dict[str, Any] = {
             "project": self.config.project,
             "entity": self.config.entity,
             "dir": self._choose_folder(run.directory),
             "name": run.name,
             "group": (self.config.group or run.group or run.experiment)[:_LONGEST_GROUP],
-            "job_type": run.config.get("choices", {}).get("algorithm"),
-            "tags": [*self.config.tags, *_tags(run.config)] or None,
+            "job_type": choices.get("algorithm"),
+            "tags": [*self.config.tags, *tags] or None,
             "config": run.config,
             "reinit": "finish_previous",  # else W&B would return an unfinished run
         }
@@ -197,9 +198,9 @@ class WandbTracker(Tracker):
             for counter in COUNTERS:
                 self._run.define_metric(counter)
             self._run.define_metric("*", step_metric="iteration")
-            for name in _JUDGED:
-                best = _BEST[name.rpartition("/")[2]]
-                self._run.define_metric(name, step_metric="iteration", summary=f"{best},last")
+            for measure, best in _BEST.items():
+                for name in (f"test/{measure}", f"validation/{measure}"):
+                    self._run.define_metric(name, step_metric="iteration", summary=f"{best},last")
         except Exception as error:
             self._warn(f"the x axis was not set ({first_line(error)})")
 
@@ -286,12 +287,6 @@ def _describe_error(error: Exception) -> str:
     one = found()[0]
     setting = f"{'.'.join(map(str, one['loc']))}={one['input']}"
     return f"setting {setting} of a variable WANDB_... or a file of W&B: {first_line(one['msg'])}"
-
-
-def _tags(config: dict[str, Any]) -> list[str]:
-    """Return the choices as on the command line."""
-    chosen = {group: choice for group, choice in config.get("choices", {}).items() if choice not in (None, "none")}
-    return [f"{group}={choice}"[:_LONGEST_TAG] for group, choice in chosen.items()]
 
 
 def _end_service() -> None:
