@@ -71,15 +71,14 @@ def describe_unreadable(error: Exception) -> str:
 def build_cached(path: Path, make: Callable[[], dict[str, np.ndarray]], ways_out: str) -> Path:
     """Write the arrays of ``make`` to an .npz file, as ``write_once`` does."""
 
-    def build_writer() -> Callable[[BinaryIO], None]:
-        named: dict[str, Any] = dict(make())  # NumPy's hints take any keyword for its flag allow_pickle
-        return lambda file: np.savez(file, **named)
+    def write(file: BinaryIO, arrays: dict[str, Any]) -> None:  # NumPy's hints take any keyword for its allow_pickle
+        np.savez(file, **arrays)
 
-    return write_once(path, build_writer, ways_out)
+    return write_once(path, make, write, ways_out)
 
 
-def write_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], ways_out: str) -> Path:
-    """Write ``path`` unless it exists, and return it. ``content`` returns a function that writes into the open file.
+def write_once(path: Path, make: Callable[[], T], write: Callable[[BinaryIO, T], object], ways_out: str) -> Path:
+    """Write ``path`` unless it exists, and return it. ``write`` writes the result of ``make`` into the open file.
 
     One of several jobs writes the file, and the others wait. Raises DataError with ``ways_out`` if the directory cannot
     be written.
@@ -90,9 +89,9 @@ def write_once(path: Path, content: Callable[[], Callable[[BinaryIO], object]], 
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.parent / f".{path.name}.lock"):
             if not path.exists():  # another job may have finished it while this one waited
-                write = content()
+                content = make()
                 with atomic_write(path) as file:
-                    write(file)
+                    write(file, content)
     except OSError as error:
         raise DataError(f"{path.parent} cannot be written ({error}). {ways_out}") from error
     return path

@@ -17,6 +17,8 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, greater_than
 from ..types import ClientTable, Facts
 
+Parts = list[np.ndarray]  # sample indices of each client
+
 
 @dataclass
 class PartitionConfig(CheckedSettings):
@@ -45,9 +47,7 @@ class Split(ABC):
         self.config = config
 
     @abstractmethod
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         """Return n index arrays, see above. natural: those of the natural clients, or None"""
 
 
@@ -90,9 +90,7 @@ class Dirichlet(Split):
 
     Config = DirichletConfig
 
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         least = self.config.min_samples
         if n_clients * least > len(y_train):
             allowed = f"must be at most {len(y_train) // n_clients}: {len(y_train)} samples over {n_clients} clients"
@@ -204,9 +202,7 @@ class Clusters(Split):
     Config = ClustersConfig
     TRIES, LEAST_SHARE = 1000, 0.05
 
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         config, samples, rng = self.config, len(y_train), streams.partition()
         check(config.groups <= n_clients, "groups", config.groups, f"at most the number of clients ({n_clients})")
         allowed = f"at most {samples // n_clients}: {samples} samples over {n_clients} clients"
@@ -251,9 +247,7 @@ class Clusters(Split):
 class Iid(Split):
     """Samples dealt at random; sizes differ by at most one."""
 
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         order = streams.partition().permutation(len(y_train))
         return [_sorted(part) for part in np.array_split(order, n_clients)]
 
@@ -280,9 +274,7 @@ class Shards(Split):
 
     Config = ShardsConfig
 
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         each = self.config.shards_per_client
         if n_clients * each > len(y_train):
             allowed = f"must be at most {len(y_train) // n_clients}: {len(y_train)} samples over {n_clients} clients"
@@ -309,9 +301,7 @@ class Natural(Split):
 
     labels_only = False
 
-    def split(
-        self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: list[np.ndarray] | None = None
-    ) -> list[np.ndarray]:
+    def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         if natural is None:
             allowed = "this data set has no natural clients; use dirichlet, clusters, iid or shards"
             raise ConfigError("", "natural", allowed)  # the group is wrong, not one of its fields
@@ -320,14 +310,11 @@ class Natural(Split):
         return [_sorted(part) for part in natural]
 
 
-def count_samples(
-    partition: list[np.ndarray], y_train: np.ndarray, classes: int, groups_n: np.ndarray | None = None
-) -> ClientTable:
+def count_samples(partition: Parts, y_train: np.ndarray, classes: int, groups_n: np.ndarray | None) -> ClientTable:
     """Count the samples of each class that each client of a split has."""
     samples_n = np.array([len(samples) for samples in partition], dtype=np.int64)
-    return ClientTable(
-        samples_n, np.stack([np.bincount(y_train[samples], minlength=classes) for samples in partition]), groups_n
-    )
+    labels_nc = np.stack([np.bincount(y_train[samples], minlength=classes) for samples in partition])
+    return ClientTable(samples_n, labels_nc, groups_n)
 
 
 def _sorted(samples: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -81,21 +81,17 @@ def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.nda
         raise DataError(f"{folder}: must be a folder with {SPLIT_FOLDERS}, found a file")
     arrays: dict[str, np.ndarray] = {}
     for split in ("train", "test"):
-        paths = [_png_files(folder, folder / split / name) for name in CLASS_NAMES]
+        paths = []
+        for of_class in (folder / split / name for name in CLASS_NAMES):
+            paths.append(sorted(path for path in of_class.glob("*") if not path.name.startswith(".")))
+            if not paths[-1]:
+                missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
+                raise DataError(f"{missing} is missing: {folder} must have {SPLIT_FOLDERS}")
         arrays[f"y_{split}"] = np.repeat(np.arange(len(paths)), [len(of_class) for of_class in paths])
         images = arrays[f"x_{split}"] = np.empty((len(arrays[f"y_{split}"]), *shape), np.uint8)
         for image, path in zip(images, (path for of_class in paths for path in of_class), strict=True):
             image[:] = _read_png(folder, path, shape)
     return arrays
-
-
-def _png_files(folder: Path, of_class: Path) -> list[Path]:
-    """Return the files of a class by name. Raises DataError without files."""
-    found = sorted(path for path in of_class.glob("*") if not path.name.startswith("."))
-    if not found:
-        missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
-        raise DataError(f"{missing} is missing: {folder} must have {SPLIT_FOLDERS}")
-    return found
 
 
 def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
@@ -182,11 +178,11 @@ def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
     One of several jobs downloads, and the others wait. Raises DataError with ``ways_out`` for any failure.
     """
 
-    def content() -> Callable[[BinaryIO], int]:
+    def make() -> bytes:
         lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in TEXTS[name](path.parent, ways_out)]
-        return lambda file: file.write("".join(lines).encode())
+        return "".join(lines).encode()
 
-    return write_once(path, content, ways_out)
+    return write_once(path, make, lambda file, content: file.write(content), ways_out)
 
 
 def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:

@@ -180,9 +180,21 @@ class Texts(DataSet):
     def _read(self, path: Path) -> Data:
         samples, labels, source = self.samples(path)
         judged = self.config.judged_on
-        x, symbols, padding = (
-            self._own_ids(samples) if self._reader is None else self._reader_ids(samples, self._reader)
-        )
+        length, reader = self.config.length, self._reader
+        if reader is None:
+            words = {
+                split: [list(islice(_split_words(parts), length)) for parts in some] for split, some in samples.items()
+            }
+            known = _word_ids(words["train"], self.config.words)
+            symbols, padding = 1 + max(known.values()), PADDING
+            ids = {
+                split: [[known.get(word, UNKNOWN) for word in text] for text in some] for split, some in words.items()
+            }
+        else:
+            symbols, padding = reader.symbols, reader.padding
+            ids = {split: reader.ids(some, length or reader.limit) for split, some in samples.items()}
+        longest = length or max(map(len, ids["train"]))
+        x = {split: pad_ids(some, padding, longest) for split, some in ids.items()}
         y = {split: np.array(some, dtype=np.int64) for split, some in labels.items()}
         other = x["dev" if judged == "test" else "test"]
         return Data(
@@ -192,24 +204,6 @@ class Texts(DataSet):
             source=source,
             x_other=other if len(other) else None,
         )
-
-    def _own_ids(self, samples: dict[str, list[list[str]]]) -> tuple[dict[str, np.ndarray], int, int]:
-        """Return (ids of each split, number of ids, id of the padding)."""
-        longest = self.config.length
-        words = {
-            split: [list(islice(_split_words(parts), longest)) for parts in some] for split, some in samples.items()
-        }
-        length = longest or max(map(len, words["train"]))
-        ids = _word_ids(words["train"], self.config.words)
-        return {split: encode_words(some, ids, length) for split, some in words.items()}, FIRST_WORD + len(ids), PADDING
-
-    def _reader_ids(
-        self, samples: dict[str, list[list[str]]], reader: Reader
-    ) -> tuple[dict[str, np.ndarray], int, int]:
-        found = {split: reader.ids(some, self.config.length or reader.limit) for split, some in samples.items()}
-        length = self.config.length or max(map(len, found["train"]))
-        x = {split: pad_ids(some, reader.padding, length) for split, some in found.items()}
-        return x, reader.symbols, reader.padding
 
     def file(self, data_dir: Path) -> Path:
         """Return the file of the texts or features. Raises DataError if it is missing and may not be downloaded."""
@@ -275,17 +269,11 @@ def _split_words(parts: list[str]) -> Iterator[str]:
 
 
 def _word_ids(train: list[list[str]], most: int | None) -> dict[str, int]:
-    """Return word -> id for the known words."""
+    """Return word -> id for the known words and the sign between two texts."""
     counts = Counter(word for words in train for word in words)
     counts.pop(SIGN, None)
     ordered = sorted(counts, key=lambda word: (-counts[word], word))[:most]
-    return {word: number for number, word in enumerate(ordered, start=FIRST_WORD)}
-
-
-def encode_words(samples: list[list[str]], ids: dict[str, int], length: int) -> np.ndarray:
-    """Return (N, L) int32 ids of the first L words of each sample, padded with PADDING."""
-    ids = ids | {SIGN: BETWEEN}
-    return pad_ids([[ids.get(word, UNKNOWN) for word in words] for words in samples], PADDING, length)
+    return {SIGN: BETWEEN} | {word: number for number, word in enumerate(ordered, start=FIRST_WORD)}
 
 
 def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
