@@ -20,7 +20,7 @@ from .versions import Blocks
 if TYPE_CHECKING:
     import torch
 
-    from .queue import Start
+    from .queue import PendingUploads, Start
 
     # (p,) mean losses, and of each piece of work the outputs or None
     Computed = tuple[torch.Tensor, list[torch.Tensor | None]]
@@ -90,9 +90,7 @@ class BatchedComputer(SequentialComputer):
         shared = p >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
         return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
 
-    def begin(
-        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
         pending, parts = [], self._parts(pieces)
         # each wave has its workspace: two may be computed at once
         workspace = blocks.take(count, out_pd[0]) if (count := self._count_stacked(pieces, parts)) else None

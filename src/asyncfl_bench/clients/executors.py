@@ -22,7 +22,7 @@ from .versions import Blocks
 if TYPE_CHECKING:
     import torch
 
-    from .queue import Start
+    from .queue import PendingUploads, Start
 
 
 class SequentialComputer(Computer):
@@ -57,9 +57,7 @@ class SequentialComputer(Computer):
         if tau := local.config.logit_adjustment:
             self._bias_nc = task.from_numpy(task.clients.log_shares(tau).astype(np.float32))
 
-    def begin(
-        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
         """See queue.Computer."""
         network = self._network or self.task.flat
         uploads = [self._compute_one(work, start, out_d, network) for work, out_d in zip(pieces, out_pd, strict=True)]

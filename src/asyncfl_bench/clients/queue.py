@@ -13,7 +13,8 @@ import heapq
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import Stopped
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     # of a piece of work: (d,) the model that it starts from, (d,) the center of its proximal term if that is another
     # vector, and (d,) the shift of its gradients, or None
     Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
+    PendingUploads = Callable[[], list["ComputedUpload"]]  # waits for uploads that are computed together
 
 
 class ComputedUpload(NamedTuple):
@@ -59,10 +61,8 @@ class Computer(Stateful, ABC):
     separate_uploads = False
 
     @abstractmethod
-    def begin(
-        self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
-        """Begin writing uploads into the rows of ``out_pd``. Return a function that waits for them.
+    def begin(self, pieces: list[Work], start: Start, out_pd: Any, blocks: Blocks) -> PendingUploads:
+        """Begin writing uploads into the rows of ``out_pd``.
 
         ``out_pd`` is a list of rows with ``separate_uploads``, else one (p, d) tensor. The method may change the order
         of ``pieces``, and takes workspaces from ``blocks``.
@@ -79,25 +79,12 @@ class Computer(Stateful, ABC):
         """End threads, if any."""
 
 
-class _Wave:
-    """Pieces of work that are computed together, and the rows that their uploads are written to."""
+class _Wave(NamedTuple):
+    """Pieces of work that are computed together, the rows that their uploads are written to, and a wait for them."""
 
-    def __init__(self, pieces: list[Work], rows: list[BlockRow], finish: Callable[[], list[ComputedUpload]]):
-        self.pieces, self.rows = pieces, rows
-        self._finish = finish
-        self._uploads: list[ComputedUpload] | None = None
-
-    def finish(self) -> list[ComputedUpload]:
-        """Wait for the uploads."""
-        if self._uploads is None:
-            self._uploads = self._finish()
-        return self._uploads
-
-
-@dataclass(slots=True)
-class _Result:
-    row: BlockRow
-    upload: ComputedUpload
+    pieces: list[Work]
+    rows: list[BlockRow]
+    finish: PendingUploads
 
 
 class WorkQueue:
@@ -114,7 +101,7 @@ class WorkQueue:
         self.versions, self.blocks = ModelVersions(), Blocks()
         self._pending: dict[int, Work] = {}  # by sequence number
         self._order: list[tuple[float, int]] = []  # heap of (due, sequence number) over the pending
-        self._results: dict[int, _Result] = {}
+        self._results: dict[int, tuple[BlockRow, ComputedUpload]] = {}  # by sequence number
         self._background: _Wave | None = None  # started before it is needed
         self._unwanted: dict[int, Work] = {}  # started, but will never be delivered
         self._lent: UploadBlock | None = None
@@ -141,7 +128,7 @@ class WorkQueue:
             del self._pending[work.sequence]
             self.versions.release(work.iteration)
         else:
-            self.blocks.release_row(result.row.block)
+            self.blocks.release_row(result[0].block)
         self._release(work, computed=result is not None)
 
     def _release(self, work: Work, *, computed: bool) -> None:
@@ -162,25 +149,25 @@ class WorkQueue:
                 self._keep(wave, wave.finish())
             else:
                 self._collect()
-        result = self._results.pop(work.sequence)
-        self._lent = result.row.block
+        row, upload = self._results.pop(work.sequence)
+        self._lent = row.block
         if (
             self._background is None
             and len(self._results) < self.computer.prefetch_below
             and (pieces := self._next_pieces())
         ):
             self._background = self._begin(pieces)
-        self.computer.take_statistics(result.upload.statistics)
+        self.computer.take_statistics(upload.statistics)
         base_d = None
         if self.keeps_base:
             base_d = self.versions[work.iteration]
             self.versions.release(work.iteration)  # its memory is not used again before the next dispatch
-        vector_d, second_d = result.row.row_d, None
+        vector_d, second_d = row.row_d, None
         if self.memories is not None:
             second_d = self.memories.variate_change(work, vector_d)
             vector_d = self.memories.message(work.client, vector_d)
             self.memories.release(work)
-        return Delivery(vector_d, result.upload.loss, base_d, result.upload.outputs_uc, second_d)
+        return Delivery(vector_d, upload.loss, base_d, upload.outputs_uc, second_d)
 
     def close(self) -> None:
         """End threads, if any."""
@@ -215,7 +202,7 @@ class WorkQueue:
         p, like_d, separate = len(pieces), self.versions[pieces[0].iteration], self.computer.separate_uploads
         rows = self.blocks.take_rows(p, like_d, separate)
         out_pd: Any = [row.row_d for row in rows] if separate else rows[0].block.rows_pd[:p]
-        return _Wave(pieces, rows, self.computer.begin(pieces, self.start, out_pd, self.blocks))
+        return _Wave(pieces, rows, cache(self.computer.begin(pieces, self.start, out_pd, self.blocks)))
 
     def _is_in_background(self, work: Work) -> bool:
         return self._background is not None and any(
@@ -233,7 +220,7 @@ class WorkQueue:
             if not self.keeps_base:
                 self.versions.release(work.iteration)
             if self._unwanted.pop(work.sequence, None) is None:
-                self._results[work.sequence] = _Result(row, upload)
+                self._results[work.sequence] = row, upload
             else:
                 self.blocks.release_row(row.block)
                 self._release(work, computed=True)
@@ -249,8 +236,8 @@ class WorkQueue:
         state: dict = {
             "versions": self.versions.state_dict(),
             "results": {
-                sequence: {"vector_d": r.row.row_d.clone(), **r.upload._asdict()}
-                for sequence, r in self._results.items()
+                sequence: {"vector_d": row.row_d.clone(), **upload._asdict()}
+                for sequence, (row, upload) in self._results.items()
             },
             "unwanted": [asdict(work) for work in self._unwanted.values()],
             "computer": self.computer.state_dict(),
@@ -282,7 +269,7 @@ class WorkQueue:
             (row,) = self.blocks.take_rows(1, model_d)
             row.row_d.copy_(saved["vector_d"])
             upload = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
-            self._results[sequence] = _Result(row, upload)
+            self._results[sequence] = row, upload
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state["computer"])

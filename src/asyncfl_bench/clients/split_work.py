@@ -6,9 +6,8 @@ Legend: d parameters of the clients' part, B samples of a mini-batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from threading import local as thread_local
 from typing import TYPE_CHECKING
@@ -30,22 +29,7 @@ class _SplitClient:
         self.work, self.start_d, self.descent, self.samples = work, start_d, descent, samples
         self.total: Tensor | None = None  # of the losses
         self.back: Callable[[Tensor], Tensor] | None = None  # waits for the reply
-        self.stage: Future[Delivery] | _LazyDelivery
-
-
-class _LazyDelivery:
-    """A delivery that is computed when it is needed."""
-
-    def __init__(self, compute: Callable[[], Delivery]):
-        self._compute: Callable[[], Delivery] | None = compute
-        self._delivery: Delivery | None = None
-
-    def result(self) -> Delivery:
-        if self._compute is not None:
-            self._delivery = self._compute()
-            self._compute = None  # it refers to the client, which would then outlive its work
-        assert self._delivery is not None
-        return self._delivery
+        self.finish_stage: Callable[[], Delivery]  # waits for the delivery, or computes it once
 
 
 class SplitExecutor:
@@ -76,26 +60,26 @@ class SplitExecutor:
 
     def start_next_stage(self, work: Work, reply: Reply) -> None:
         client = self._clients[work.client]
-        client.stage.result()  # of a loaded client it may not be computed yet
+        client.finish_stage()  # of a loaded client it may not be computed yet
         client.work = work
         client.total = reply.loss.clone() if client.total is None else client.total + reply.loss
         self._begin(client, partial(self._take_step, client, reply.gradient))
 
     def deliver(self, work: Work) -> Delivery:
-        delivery = self._clients[work.client].stage.result()
+        delivery = self._clients[work.client].finish_stage()
         if work.is_last_stage:
-            del self._clients[work.client]
+            self.discard(work)
         return delivery
 
     def discard(self, work: Work) -> None:
-        del self._clients[work.client]
+        del self._clients.pop(work.client).finish_stage  # it refers to the client, which would then outlive its work
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def _begin(self, client: _SplitClient, compute: Callable[[], Delivery]) -> None:
-        client.stage = _LazyDelivery(compute) if self._pool is None else self._pool.submit(compute)
+        client.finish_stage = cache(compute) if self._pool is None else self._pool.submit(compute).result
 
     # -- computing, in any thread --------------------------------------------------------------------------------------
 
@@ -132,7 +116,7 @@ class SplitExecutor:
         return {"tasks": [self._state_of(client) for client in self._clients.values()]}
 
     def _state_of(self, client: _SplitClient) -> dict:
-        client.stage.result()
+        client.finish_stage()
         descent = client.descent
         state = {
             "start_d": client.start_d,

@@ -27,7 +27,7 @@ from .versions import Blocks
 if TYPE_CHECKING:
     import torch
 
-    from .queue import Start
+    from .queue import PendingUploads, Start
 
     Received = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
     # (compute, the memory that it uses): compute as a graph, with ``replay()``; see kernels.graphed.capture_checked
@@ -161,7 +161,7 @@ class StackComputer(SequentialComputer):
 
     def begin(
         self, pieces: list[Work], start: Start, out_pd: Sequence[torch.Tensor] | torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    ) -> PendingUploads:
         rows = [StackRow(self, *row) for row in zip(pieces, map(start, pieces), out_pd, strict=True)]
         self.compute_rows(rows)
         uploads: list[ComputedUpload] = []

@@ -23,6 +23,8 @@ from .sources import PoolPart
 CONTEXT = 80
 # LEAF's 80 characters in the order of their codes; the token id of a character is its position
 ALPHABET = "\n !\"&'(),-." + digits + ":;>?" + ascii_uppercase + "[]" + ascii_lowercase + "}"
+TOKEN_IDS = np.full(128, ALPHABET.index(" "), dtype=np.uint8)  # of each ASCII code
+TOKEN_IDS[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
 
 
 class Shakespeare(PooledData):
@@ -71,15 +73,7 @@ def encode_text(text: str) -> np.ndarray:
     """Return (len(text),) uint8 token ids. Accents are removed, and other characters become a space."""
     if not text.isascii():
         text = "".join(map(_strip_accents, text))
-    return _character_ids()[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
-
-
-@cache
-def _character_ids() -> np.ndarray:
-    """Return (128,) the token id of every ASCII code."""
-    ids = np.full(128, ALPHABET.index(" "), dtype=np.uint8)
-    ids[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
-    return ids
+    return TOKEN_IDS[np.frombuffer(text.encode("ascii"), dtype=np.uint8)]
 
 
 @cache

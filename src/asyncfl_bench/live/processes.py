@@ -252,18 +252,16 @@ class _ClientProcess:
     def _receive(self, pipe: Connection, work: Work) -> None:
         """Pass replies on, up to the reply to this work."""
         while True:
-            reply = read_reply(self._receive_bytes(pipe), self.clients, work.sequence)
+            try:
+                content = pipe.recv_bytes(self._transport.largest)
+            except OSError:
+                if pipe.readable:  # not after a message that is too long
+                    raise
+                raise OSError(f"a reply of more than {self._transport.largest} bytes") from None
+            reply = read_reply(content, self.clients, work.sequence)
             self._transport.replies.put(reply)
             if reply.sequence == work.sequence:
                 return
-
-    def _receive_bytes(self, pipe: Connection) -> bytes:
-        try:
-            return pipe.recv_bytes(self._transport.largest)
-        except OSError:
-            if pipe.readable:  # not after a message that is too long
-                raise
-            raise OSError(f"a reply of more than {self._transport.largest} bytes") from None
 
     def _take_first(self, problem: str) -> tuple[Work, str] | None:
         with self._ready:

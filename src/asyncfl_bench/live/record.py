@@ -7,6 +7,7 @@ import io
 import math
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,26 +28,23 @@ class Clock:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic):
-        self.last = 0.0
-        self._now = now
-        self._origin: float | None = None
+        self.last, self._now = 0.0, now
+
+    @cached_property
+    def _origin(self) -> float:
+        return self._now() - self.last
 
     def start(self) -> None:
         """Start the clock at the latest stamp, if it has not started."""
-        if self._origin is None:
-            self._origin = self._now() - self.last
+        _ = self._origin
 
     def stamp(self, moment: float) -> float:
         """Return the stamp of a moment of ``now``, later than all earlier stamps."""
-        self.start()
-        assert self._origin is not None
         self.last = max(math.floor((moment - self._origin) / GRAIN) * GRAIN, self.last + GRAIN)
         return self.last
 
     def seconds_until(self, moment: float) -> float:
         """Return the seconds until a moment of this clock."""
-        self.start()
-        assert self._origin is not None
         return moment - (self._now() - self._origin)
 
 

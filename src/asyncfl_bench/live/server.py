@@ -25,7 +25,7 @@ from .uploads import UploadFile, UploadSource
 
 if TYPE_CHECKING:
     from ..clients.executors import SequentialComputer
-    from ..clients.queue import Start
+    from ..clients.queue import PendingUploads, Start
 
 
 class LiveTimeline(LateLosses):
@@ -48,24 +48,18 @@ class LiveTimeline(LateLosses):
 
     @property
     def next_due(self) -> float:
+        """Wait for a reply if no end of work is known, and stamp its work as due."""
         if not self._due and len(self.in_flight) > len(self.ending):
             limit = math.inf if self._limit is None else self._limit
-            if not self._stamp_next_reply(limit):
+            self._inbox.start()
+            self._clock.start()
+            if (reply := self._inbox.next_reply(lambda: self._clock.seconds_until(limit))) is None:
                 return limit + GRAIN
+            work = self.in_flight[reply.sequence]
+            work.due = self._clock.stamp(reply.received_at)
+            self._file.write(work, reply)
+            heapq.heappush(self._due, (work.due, work.sequence))
         return super().next_due
-
-    def _stamp_next_reply(self, limit: float) -> bool:
-        """Wait for a reply and stamp its work as due. Return False if none came before the limit."""
-        self._inbox.start()
-        self._clock.start()
-        reply = self._inbox.next_reply(lambda: self._clock.seconds_until(limit))
-        if reply is None:
-            return False
-        work = self.in_flight[reply.sequence]
-        work.due = self._clock.stamp(reply.received_at)
-        self._file.write(work, reply)
-        heapq.heappush(self._due, (work.due, work.sequence))
-        return True
 
     @property
     def _stamp(self) -> float:
@@ -86,9 +80,7 @@ class LiveComputer(UploadSource):
         super().__init__(real)
         self._inbox, self._file = inbox, file
 
-    def begin(
-        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
         reply = self._inbox.take(pieces[0])
         if self._file is not None:
             self._file.write(pieces[0], reply)
@@ -211,5 +203,5 @@ class LiveServer:
     def summary(self) -> dict:
         """Return facts for summary.json."""
         found = {"refused": dict(self._inbox.refusals), "lost": dict(self._inbox.losses)}
-        kept = {} if self._uploads is None else self._uploads.summary()
+        kept = {} if self._uploads is None else {"kept_bytes": self._uploads.bytes}  # which a replay compares
         return found | {"left": sorted(self.record.left_at), **kept}

@@ -5,7 +5,6 @@ Legend: d model parameters, u samples of the server, C classes, r uploads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from ..clients.executors import SequentialComputer
-    from ..clients.queue import Start
+    from ..clients.queue import PendingUploads, Start
     from ..clients.versions import Blocks
     from ..types import Work
     from .messages import ClientReply
@@ -48,10 +47,6 @@ class UploadFile(Stateful):
     @property
     def bytes(self) -> int:
         return self.rows * self._row.nbytes
-
-    def summary(self) -> dict:
-        """Return facts for summary.json, which a replay compares."""
-        return {"kept_bytes": self.bytes}
 
     def write(self, work: Work, reply: ClientReply) -> None:
         """Write an upload that the server uses now. Raises BenchError if earlier ones are gone."""
@@ -135,9 +130,7 @@ class StoredUploads(UploadSource):
         if len(self._row_of) < len(self._rows_r):
             raise InputError(f"{self._path}: has an upload twice; it is not of a live run of this model")
 
-    def begin(
-        self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks
-    ) -> Callable[[], list[ComputedUpload]]:
+    def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
         import torch
 
         (work,) = pieces

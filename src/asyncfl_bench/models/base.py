@@ -28,14 +28,12 @@ NEEDS_TEXTS = "needs texts: dataset=newsgroups20, sst2 or mrpc"
 
 @dataclass
 class ModelConfig(CheckedSettings):
-    """Base of the settings of a model."""
+    """Base of the settings of a model. Attributes without a type are not settings."""
 
     can_be_cut = False  # into a part of the clients and a part of the server
-
-    @property
-    def layers(self) -> int:
-        """Number of layers of a model that can be cut; 0 for other models."""
-        return 0
+    layers = 0  # of a model that can be cut
+    batch_norm = False  # the model normalises over the samples of a batch, and so has statistics of the clients' data
+    statistics_rate = 1.0  # step of the server's batch statistics towards those of each arriving client, 0 to 1
 
     def content_digest(self) -> str | None:
         """Return a digest of the user's files that make the model; None without such files."""
@@ -47,19 +45,9 @@ class ModelConfig(CheckedSettings):
         return None
 
     @property
-    def batch_norm(self) -> bool:
-        """True if the model normalises over the samples of a batch, and so has statistics of the clients' data."""
-        return False
-
-    @property
     def uncaptured(self) -> str | None:
         """Reason why no CUDA graph can compute the gradient; None if a graph is tried."""
         return "batch normalisation, which would see the samples that fill up a mini-batch" if self.batch_norm else None
-
-    @property
-    def statistics_rate(self) -> float:
-        """Step of the server's batch statistics towards those of each arriving client, 0 to 1."""
-        return 1.0
 
 
 class Model:

@@ -137,6 +137,7 @@ class NormalisedConfig(ModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.batch_norm = self.norm == "batch"
         divisors = [str(one) for one in range(1, self.narrowest + 1) if self.narrowest % one == 0]
         allowed = f"a divisor of {self.narrowest}, the narrowest layer: {list_some(divisors)}"
         check(self.batch_norm or str(self.groups) in divisors, "groups", self.groups, allowed)
@@ -145,10 +146,6 @@ class NormalisedConfig(ModelConfig):
     def narrowest(self) -> int:
         """Channels of the first layer, which divide the channels of all layers."""
         return 64
-
-    @property
-    def batch_norm(self) -> bool:
-        return self.norm == "batch"
 
     @property
     def normalised_groups(self) -> int | None:

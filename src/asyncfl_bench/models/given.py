@@ -68,7 +68,7 @@ class NamedModelConfig(ModelConfig):
 
     digest = "auto"
     # attributes, as arguments may have these names and properties cannot be set
-    layers, batch_norm, statistics_rate, normalised_groups, uncaptured = 0, False, 1.0, None, None
+    normalised_groups, uncaptured = None, None
     make: ClassVar[Callable[..., nn.Module]]
 
     def resolve(self, facts: Facts) -> None:

@@ -11,7 +11,7 @@ from .base import Model, ModelConfig
 from .layers import Shape, Size
 
 if TYPE_CHECKING:
-    import torch
+    from torch.nn import Module
 
 
 @dataclass
@@ -38,9 +38,7 @@ class Lstm(Model):
     config: LstmConfig
     name, reads_tokens = "lstm", True
 
-    def build(
-        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
-    ) -> torch.nn.Module:
+    def build(self, data_shape: Shape, classes: int, seed: int, symbols: int, padding: int | None = None) -> Module:
         if padding is not None:  # the last step would read the padding
             raise ConfigError("", self.name, "needs samples of one length, these are padded; model=fasttext takes them")
         from . import networks
@@ -83,9 +81,7 @@ class FastText(Model):
     config: FastTextConfig
     name, reads_tokens = "fasttext", True
 
-    def build(
-        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
-    ) -> torch.nn.Module:
+    def build(self, data_shape: Shape, classes: int, seed: int, symbols: int, padding: int | None = None) -> Module:
         from . import networks
 
         sizes = (self.config.buckets, self.config.embedding, classes)

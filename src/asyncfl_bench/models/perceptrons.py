@@ -38,13 +38,10 @@ class MlpConfig(SequentialConfig):
     usual_cut = 3  # behind the first ReLU
     first_cut = 2
 
-    @property
-    def layers(self) -> int:
-        return 2 * len(self.hidden) + 2
-
     def __post_init__(self) -> None:
         super().__post_init__()
         check(len(self.hidden) > 0 and min(self.hidden) >= 1, "hidden", self.hidden, "a list of integers >= 1")
+        self.layers = 2 * len(self.hidden) + 2
 
 
 class Mlp(SequentialModel):

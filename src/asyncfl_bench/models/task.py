@@ -339,14 +339,6 @@ def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tens
     return cut.view(b, channels, height, width)
 
 
-def _build_module(model, data: Data, seed: int) -> torch.nn.Module:
-    """Build the model's module. Raises ConfigError for samples that it cannot take."""
-    model.check_samples(tuple(data.shape), data.symbols, data.padding)
-    if model.reads_tokens:
-        return model.build(data.shape, data.classes, seed, data.symbols, data.padding)
-    return model.build(data.shape, data.classes, seed)
-
-
 def build_task(
     dataset,
     heterogeneity,
@@ -387,7 +379,9 @@ def build_task(
     if x_server is not None:
         x_server = match_samples(x_server, data)
     with naming_group("model"):
-        flat = FlatModel(_build_module(model, data, streams.model.integer()))
+        model.check_samples(tuple(data.shape), data.symbols, data.padding)
+        texts = (data.symbols, data.padding) if model.reads_tokens else ()
+        flat = FlatModel(model.build(data.shape, data.classes, streams.model.integer(), *texts))
     with naming_group("heterogeneity"):
         partition = heterogeneity.split(data.y_train, n_clients, streams, data.natural)
     task = Task(data, partition, flat, device, heterogeneity.moved, heterogeneity.groups_n, x_server)

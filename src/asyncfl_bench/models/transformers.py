@@ -34,11 +34,8 @@ class VitSmallConfig(SequentialConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.layers = self.blocks + 2
         check(self.width % self.heads == 0, "heads", self.heads, f"a divisor of model.width={self.width}")
-
-    @property
-    def layers(self) -> int:
-        return self.blocks + 2
 
 
 class VitSmall(SequentialModel):
