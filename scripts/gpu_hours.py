@@ -30,7 +30,7 @@ from asyncfl_bench.data.base import Outline
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.models.layers import Size
 from asyncfl_bench.multirun.axes import jobs_of, searched_grids
-from asyncfl_bench.multirun.history import count_points, finished_in
+from asyncfl_bench.multirun.estimates import count_points, finished_in
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tracking.archive import archive_folders
 from asyncfl_bench.types import ClientTable, Footprint, Work

@@ -275,7 +275,7 @@ def test_metrics_lost_in_the_middle_of_a_run_are_not_the_end_of_a_good_one(lost,
         if row["iteration"] == 10:
             self.path.unlink() if lost == "removed" else self.path.write_text("")
 
-    from asyncfl_bench.tracking.metrics import MetricsFile
+    from asyncfl_bench.tracking.rundir import MetricsFile
 
     wrote = MetricsFile.write
     monkeypatch.setattr(MetricsFile, "write", write)

@@ -308,12 +308,12 @@ def test_a_directory_of_another_run_under_a_runs_name_is_called_that(tmp_path):
 
 
 def test_a_full_disk_ends_in_one_message(tmp_path, monkeypatch, capfd):
-    from asyncfl_bench.tracking import metrics
+    from asyncfl_bench.tracking import rundir
 
     def no_space(self, row):
         raise OSError(28, "No space left on device", "metrics.jsonl")
 
-    monkeypatch.setattr(metrics.MetricsFile, "write", no_space)
+    monkeypatch.setattr(rundir.MetricsFile, "write", no_space)
     result = run(["scale=smoke", "model=softmax", "progress=false"])
     assert result.summary["exit_status"] == "failed"
     assert result.summary["error"] == "metrics.jsonl: No space left on device"

@@ -14,7 +14,7 @@ from toy import assert_same_bits, finish_run, write_noisy_classes
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment.build import build_run
-from asyncfl_bench.tracking.metrics import read_metrics
+from asyncfl_bench.tracking.rundir import read_metrics
 
 N = 12
 WORDS = [

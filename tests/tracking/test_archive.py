@@ -21,7 +21,7 @@ from reports.runs_by_hand import grid_by_hand, write_run
 from asyncfl_bench.analysis.matching import group_runs, match_runs
 from asyncfl_bench.config import compose
 from asyncfl_bench.errors import BenchError, InputError
-from asyncfl_bench.multirun.history import finished_in
+from asyncfl_bench.multirun.estimates import finished_in
 from asyncfl_bench.tracking import archive as archive_module
 from asyncfl_bench.tracking.archive import (
     archive_folders,

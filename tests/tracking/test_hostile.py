@@ -41,9 +41,8 @@ from asyncfl_bench.simulation.fleet import FleetFile
 from asyncfl_bench.simulation.recorded import read_record
 from asyncfl_bench.tracking import records
 from asyncfl_bench.tracking.archive import pack_archive, read_archive
-from asyncfl_bench.tracking.metrics import COUNTERS
 from asyncfl_bench.tracking.records import identity_of, read_directory
-from asyncfl_bench.tracking.rundir import AT_END, AT_START, DIGESTED, RunDirectory
+from asyncfl_bench.tracking.rundir import AT_END, AT_START, COUNTERS, DIGESTED, RunDirectory
 from asyncfl_bench.tracking.runs import load_runs
 from asyncfl_bench.tracking.trackers import RunFacts
 from asyncfl_bench.tracking.trackers_files import CsvTracker, TensorboardTracker

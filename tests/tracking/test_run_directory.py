@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.tracking.metrics import COUNTERS, read_metrics
-from asyncfl_bench.tracking.rundir import TRACE_TYPES, RunDirectory, Trace
+from asyncfl_bench.tracking.rundir import COUNTERS, TRACE_TYPES, RunDirectory, Trace, read_metrics
 
 
 def read_as_documented(path: Path) -> pd.DataFrame:

@@ -25,7 +25,6 @@ from ..errors import ConfigError, did_you_mean
 from ..files import expand_home, read_json, read_parquet, read_tensors
 from ..simulation.recorded import NAME, RecordedAvailability, RecordedDelay
 from ..tracking.archive import pack_archive, read_archive
-from ..tracking.metrics import read_metrics
 from ..tracking.records import MEASURED, NUMBERS, Record
 from ..tracking.rundir import (
     DIGESTED,
@@ -36,6 +35,7 @@ from ..tracking.rundir import (
     UPLOADS_NAME,
     RunDirectory,
     describe_changed_file,
+    read_metrics,
 )
 from . import machine
 from .machine import describe_machine

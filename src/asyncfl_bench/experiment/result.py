@@ -93,7 +93,7 @@ class RunResult:
         """One row per logged point, as in metrics.jsonl."""
         import pandas as pd
 
-        from ..tracking.metrics import read_metrics
+        from ..tracking.rundir import read_metrics
 
         if not self.directory.is_file():
             return pd.DataFrame(read_metrics(self.directory / "metrics.jsonl"))

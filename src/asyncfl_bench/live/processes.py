@@ -22,9 +22,8 @@ import numpy as np
 from ..errors import BenchError, locating_user_errors
 from ..types import Work
 from .choice import ProcessesConfig
-from .messages import VECTORS, WorkVectors, pack, read_reply, unpack
+from .messages import VECTORS, WorkVectors, compute_reply, end_with_parent, pack, read_reply, unpack
 from .threaded_transport import ThreadedTransport
-from .work import compute_reply, end_with_parent
 
 if TYPE_CHECKING:
     from ..clients.executors import SequentialComputer

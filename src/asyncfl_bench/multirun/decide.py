@@ -24,7 +24,7 @@ from ..experiment.preflight import Preflight
 from ..files import say, show
 from ..tracking.records import MEASURED
 from . import pending
-from .history import finished_in
+from .estimates import finished_in
 from .jobs import Job, count_runs, settings_of
 from .launchers import workers_of
 from .preview import RunCost, RunTimer, estimate_cost, estimate_runs, past_runs

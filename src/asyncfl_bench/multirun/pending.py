@@ -21,7 +21,7 @@ from ..experiment import RunResult
 from ..files import is_locked, read_json, say, show
 from ..tracking.progress_bar import clock_text
 from ..tracking.rundir import LOCK_NAME
-from .history import finished_in
+from .estimates import finished_in
 from .jobs import Job, count_runs, describe_planning, output_folders, settings_of, varied_values
 from .launchers import forget_workers
 

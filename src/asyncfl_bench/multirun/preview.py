@@ -19,7 +19,7 @@ from ..experiment.preflight import Found, Preflight, outline_run
 from ..models.layers import Size
 from ..storage import describe_size
 from ..tracking.progress_bar import clock_text
-from .history import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
+from .estimates import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
 from .jobs import Job, count_runs, describe_planning, varied_values
 from .pending import find_finished
 from .probe import find_room

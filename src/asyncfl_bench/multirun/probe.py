@@ -19,7 +19,7 @@ from ..config import Settings
 from ..errors import BenchError, Stopped, describe_lack_of_memory, lacks_memory
 from ..experiment import machine, memory
 from ..storage import describe_size
-from .history import count_points
+from .estimates import count_points
 from .jobs import count_runs
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from ..tracking.records import MEASURED
 from ..tracking.runs import build_frame, load_points, load_runs
 from . import pending
 from .decide_words import Request
-from .history import finished_in
+from .estimates import finished_in
 from .jobs import Job, count_runs, output_folders, refuse_shared_directories, settings_of
 from .run import plan_multirun
 

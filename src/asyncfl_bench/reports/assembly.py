@@ -15,7 +15,7 @@ from ..analysis.matching import choose_tuned, group_runs, match_runs, split_code
 from ..analysis.selection import Grid, are_made_for, grid_of, page_overrides, runs_for_page
 from ..analysis.statistics import LEVELS
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
-from ..tracking.metrics import COUNTERS, SENT
+from ..tracking.rundir import COUNTERS, SENT
 from ..tracking.runs import load_points
 from .blocks import Accuracies, Averages, Curves, Overall, TimelineFigure, Values, client_accuracy, real_clients
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table

@@ -17,8 +17,16 @@ from ..config.classes import UNKNOWN, is_own_class
 from ..config.settings import NOT_IDENTITY, PARTS, fill_in_precision, identity_of_tree, results_version_of
 from ..errors import BenchError, first_line
 from ..files import LARGEST_FILE, read_json, read_parquet, read_yaml, sha256_of
-from .metrics import iter_metrics
-from .rundir import CLIENTS_NAME, CONFIG_NAME, FILES, METRICS_NAME, REPORTED, SUMMARY_NAME, describe_changed_file
+from .rundir import (
+    CLIENTS_NAME,
+    CONFIG_NAME,
+    FILES,
+    METRICS_NAME,
+    REPORTED,
+    SUMMARY_NAME,
+    describe_changed_file,
+    iter_metrics,
+)
 
 MEASURED = ("ok", "diverged")  # statuses of runs that ended by themselves
 NUMBERS = ("final", "best", "used", "arrivals")  # reproducible sections of a summary

@@ -18,9 +18,8 @@ from ..config.settings import ABSENT
 from ..errors import BenchError, InputError
 from ..files import clean_text
 from .archive import read_archive
-from .metrics import COUNTERS, SENT
 from .records import Record, find_runs, read_directory
-from .rundir import CONFIG_NAME
+from .rundir import CONFIG_NAME, COUNTERS, SENT
 
 FIXED = (
     *("name", "status", "note", "algorithm", "seed", "identity", "experiment"),

@@ -10,8 +10,7 @@ from typing import Any, cast
 
 from ..config.overrides import flat_items
 from ..files import open_own, spreadsheet_cell, to_json_types
-from .metrics import read_metrics
-from .rundir import METRICS_NAME
+from .rundir import METRICS_NAME, read_metrics
 from .trackers import RunFacts, Tracker
 
 CSV_NAME = "metrics.csv"

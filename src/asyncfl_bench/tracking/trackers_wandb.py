@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 from ..errors import BenchError, check, check_choice, first_line
 from ..files import expand_home, say
 from ..ranges import CheckedSettings, greater_than
-from .metrics import COUNTERS
-from .rundir import CONFIG_NAME, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
+from .rundir import CONFIG_NAME, COUNTERS, METRICS_NAME, MODEL_NAME, SUMMARY_NAME
 from .trackers import RunFacts, Tracker
 
 MODES = ("online", "offline", "disabled")

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BenchError, describe_error
 from ...files import say
 from ...types import Work
-from ..messages import pack, unpack, versions
-from ..work import compute_reply, end_with_parent
+from ..messages import compute_reply, end_with_parent, pack, unpack, versions
 
 if TYPE_CHECKING:
     from ...clients.executors import SequentialComputer

@@ -14,7 +14,7 @@ from scipy import stats
 from ...analysis.evaluations import GRID_POINTS
 from ...analysis.names import axis_label, is_percent, metric_label, series_order
 from ...analysis.statistics import CONFIDENCE, MIN_SEEDS
-from ...tracking.metrics import SENT
+from ...tracking.rundir import SENT
 from ..pages.spec import AXES
 from ..pages.style import Style
 
