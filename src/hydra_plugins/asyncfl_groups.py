@@ -99,11 +99,11 @@ def _section(config_path: str) -> dict[str, Any] | None:
 def _with_defaults(group: str, config: Any) -> Any:
     """Return the settings of a file with the defaults that classes declare and the file does not list."""
     from asyncfl_bench.config.classes import class_sections, defaults_of_class
-    from asyncfl_bench.config.settings import LISTED, PARTS, RootConfig, root_sections
+    from asyncfl_bench.config.settings import LISTED, PARTS, ROOT_SECTIONS, RootConfig
     from asyncfl_bench.ranges import default_values
 
     if group == PRIMARY:
-        sections = {name: default_values(schema) for name, schema in root_sections().items()}
+        sections = {name: default_values(schema) for name, schema in ROOT_SECTIONS.items()}
         return OmegaConf.merge(default_values(RootConfig) | sections, config)
     if group not in (*PARTS, *LISTED) or any(isinstance(one, str) for one in config.get("defaults", [])):
         return config  # it changes another choice

@@ -11,7 +11,7 @@ from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.classes import class_sections, part_class
 from asyncfl_bench.config.manual import _comments, describe_settings
 from asyncfl_bench.config.places import class_names, config_directory
-from asyncfl_bench.config.settings import PARTS, SEARCH_SPACE, TRACKING, RootConfig, root_sections
+from asyncfl_bench.config.settings import PARTS, ROOT_SECTIONS, SEARCH_SPACE, TRACKING, RootConfig
 from asyncfl_bench.ranges import default_values, setting_texts
 
 CHOICES = [(group, name) for group in (*PARTS, TRACKING) for name in options(group)]
@@ -27,7 +27,7 @@ def section_of(group, name):
     return section, schema, {name.removeprefix(f"{key}."): text for name, text in comments.items()}
 
 
-SCHEMAS = {section_of(*one)[1] for one in CHOICES} | {RootConfig, *root_sections().values()}
+SCHEMAS = {section_of(*one)[1] for one in CHOICES} | {RootConfig, *ROOT_SECTIONS.values()}
 
 
 def words(text):

@@ -42,11 +42,11 @@ from .settings import (
     OBSERVERS,
     ORIGINS,
     PARTS,
+    ROOT_SECTIONS,
     TRACKING,
     Component,
     RootConfig,
     Settings,
-    root_sections,
 )
 from .suggestions import suggest_setting
 
@@ -64,11 +64,10 @@ def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Setting
 
     choices = tree["choices"]
     tree = {key: value for key, value in tree.items() if key not in ("hydra", "choices", ABSENT, *ORIGINS)}
-    sections = root_sections()
     root_names = [f.name for f in dataclasses.fields(RootConfig)]
     for key, value in tree.items():
-        if key not in root_names and key not in (*PARTS, *LISTED) and key not in sections:
-            near = did_you_mean(key, (*root_names, *PARTS, *LISTED, *sections))
+        if key not in (known := (*root_names, *PARTS, *LISTED, *ROOT_SECTIONS)):
+            near = did_you_mean(key, known)
             said = suggest_setting(key, format_value(value), tree) or f"is not a setting{near}"
             raise ConfigError(key, value, said)
     step = _default_step(tree, choices.get("model", ""))
@@ -76,10 +75,10 @@ def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Setting
         default_steps=default_steps,
         root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_build_parts(tree, choices),
-        trackers=_build_trackers(tree),
+        trackers=_build_listed(tree, TRACKING),
         observers=_build_listed(tree, OBSERVERS),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
-        **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in sections.items()},
+        **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in ROOT_SECTIONS.items()},
     )
     _check_paths(settings.root)
     if default_steps and step is not None:
@@ -92,7 +91,11 @@ def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Setting
     deciding = (part.target for name, part in settings.parts.items() if name not in NOT_IDENTITY)
     settings.code_digest = digest_code(digest_modules(deciding))
     listed = {TRACKING: settings.trackers, OBSERVERS: settings.observers}
-    settings.tree = _resolved_tree(settings.configs, settings.parts, listed) | {"choices": dict(settings.choices)}
+    settings.tree = dataclasses.asdict(settings.root)
+    settings.tree |= {name: _part_tree(part) for name, part in settings.parts.items()}
+    settings.tree |= {name: {one: _part_tree(part) for one, part in of.items()} for name, of in listed.items()}
+    settings.tree |= {name: dataclasses.asdict(getattr(settings, name)) for name in ROOT_SECTIONS}
+    settings.tree["choices"] = dict(settings.choices)
     absent = [name for name, part in settings.parts.items() if getattr(part.target, "absent", False)]
     for name, config in settings.configs.items():
         absent += absent_settings(config, f"{name}." if name else "")
@@ -162,29 +165,21 @@ def _build_part(node: Any, group: str, choice: str | None) -> Component:
     return Component(target, _to_dataclass(target.Config, values, group))
 
 
-def listed_sections(tree: dict[str, Any], *groups: str) -> dict[str, Any]:
-    """Dotted key -> section of every choice of groups that may have several. Raises ConfigError."""
-    for group in groups:
-        allowed = f"chosen when a run begins, for example {group}=[{'wandb,csv' if group == TRACKING else 'NAME'}]"
-        check(isinstance(tree.get(group), dict | None), group, tree.get(group), allowed)
-        if target := (tree.get(group) or {}).get("_target_"):
-            raise ConfigError(group, target, "write its settings into a section: a line NAME: above _target_")
-    return {f"{group}.{name}": section for group in groups for name, section in (tree.get(group) or {}).items()}
-
-
 def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Component]:
-    """Return the chosen parts of a group by name. Raises ConfigError."""
-    sections = listed_sections(tree, group).items()
-    return {(name := key.partition(".")[2]): _build_part(section, key, name) for key, section in sections}
+    """Return the chosen parts of a group that may have several, by name.
 
-
-def _build_trackers(tree: dict[str, Any]) -> dict[str, Component]:
-    """Return the chosen trackers by name. Raises ConfigError, also for a package that is not installed."""
-    trackers = _build_listed(tree, TRACKING)
-    for name, part in trackers.items():
+    Raises ConfigError, also for a tracker whose package is not installed.
+    """
+    chosen = tree.get(group)
+    allowed = f"chosen when a run begins, for example {group}=[{'wandb,csv' if group == TRACKING else 'NAME'}]"
+    check(isinstance(chosen, dict | None), group, chosen, allowed)
+    if target := (chosen or {}).get("_target_"):
+        raise ConfigError(group, target, "write its settings into a section: a line NAME: above _target_")
+    parts = {name: _build_part(section, f"{group}.{name}", name) for name, section in (chosen or {}).items()}
+    for name, part in parts.items() if group == TRACKING else ():
         if part.target.needs is not None and importlib.util.find_spec(part.target.needs[0]) is None:
-            raise ConfigError(TRACKING, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
-    return trackers
+            raise ConfigError(group, name, f"needs pip install 'asyncfl_bench[{part.target.needs[1]}]'")
+    return parts
 
 
 _DATACLASSES: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
@@ -272,16 +267,6 @@ def _check_paths(root: RootConfig) -> None:
 def _part_tree(part: Component) -> dict:
     """Return the section of config.yaml for a part."""
     return {"_target_": f"{part.target.__module__}.{part.target.__qualname__}"} | dataclasses.asdict(part.config)
-
-
-def _resolved_tree(
-    configs: dict[str, Any], parts: dict[str, Component], listed: dict[str, dict[str, Component]]
-) -> dict[str, Any]:
-    """Return the resolved config. configs: as ``Settings.configs``; listed: parts by name, of groups with several"""
-    tree = dataclasses.asdict(configs[""])
-    tree |= {name: _part_tree(part) for name, part in parts.items()}
-    tree |= {group: {name: _part_tree(part) for name, part in chosen.items()} for group, chosen in listed.items()}
-    return tree | {name: dataclasses.asdict(config) for name, config in configs.items() if name not in ("", *parts)}
 
 
 class UnknownSetting(ConfigError):

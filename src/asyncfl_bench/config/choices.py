@@ -132,25 +132,20 @@ class Composition:
 
 def composition(overrides: Sequence[str]) -> Composition:
     """Return what Hydra composes of ``overrides`` and of what ``instead`` adds to them. Raises ConfigError."""
-    files = _yaml_files()
-    return _compose((*_substitute(overrides, files), *overrides), files)
+    return _compose((*substituted_choices(overrides), *overrides), _yaml_files())
 
 
-def substituted_choices(overrides: list[str]) -> list[str]:
+def substituted_choices(overrides: Sequence[str]) -> list[str]:
     """Return the overrides that ``composition`` adds to the given ones. Raises ConfigError.
 
     Some choose what ``Composition.substitutes`` has for groups that the given ones do not name. The others take out
     settings that files have for a part that the given ones replace.
     """
-    return _substitute(overrides, _yaml_files())
-
-
-def _substitute(overrides: Sequence[str], files: Files) -> list[str]:
     parsed = [parse_override(text) for text in overrides]
     chosen, known = {one.key for one in parsed}, groups()
     # a setting of a part that is about to be chosen is unknown without it
     choosing = tuple(one.text for one in parsed if "/" in one.key or one.key in known)
-    composed = _compose(choosing, files)
+    composed = _compose(choosing, _yaml_files())
     added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
     # a rule without a setting of the length or profile is refused: it would be compared at another budget or step
     replaced = [group for group in PARTS if group in chosen and group != "algorithm"]

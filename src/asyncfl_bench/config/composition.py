@@ -97,13 +97,18 @@ class Compositions:
     def _split(self, words: Sequence[Override]) -> tuple[Composition, list[Override]]:
         """Return (the composition of overrides that choose files, the others, which set values)."""
         for one in words:
-            self._check_choice(one)
+            for value in one.values if one.key in self._groups else ():
+                listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
+                for choice in listed if (one.key, value) != ("sweep", "null") else ():
+                    self._file(one.key, choice)
             if one.is_deletion and not one.is_for_hydra:
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {one.key for one in words if one.special}
         values = [one for one in words if not self.chooses_files(one) and one.key not in specials]
         chosen = [one for one in words if one not in values]
-        return self._composition(tuple(one.text for one in sorted(chosen, key=self._order))), values
+        # jobs with the same choices in another order share a composition
+        chosen.sort(key=lambda one: "" if one.special or one.key not in self._groups else one.key)
+        return self._composition(tuple(one.text for one in chosen)), values
 
     def settings(self, overrides: list[str]) -> Settings:
         """Return the checked settings of one job, placed as a single run is. Raises ConfigError."""
@@ -112,18 +117,6 @@ class Compositions:
     def chooses_files(self, one: Override) -> bool:
         """Return True for an override that Hydra composes: a choice, ``hydra.…``, ``+key``; False for our settings."""
         return one.special or one.is_for_hydra or "/" in one.key or one.key in self._groups
-
-    def _order(self, one: Override) -> str:
-        """Key that sorts choices, so that jobs with the same ones in another order share a composition."""
-        return "" if one.special or one.key not in self._groups else one.key
-
-    def _check_choice(self, one: Override) -> None:
-        """The choices of a group, before Hydra sees them."""
-        for value in one.values:
-            if one.key in self._groups and not (value == "null" and one.key == "sweep"):
-                listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
-                for choice in listed:
-                    self._file(one.key, choice)
 
 
 def chosen_config(overrides: Sequence[str]) -> Any:

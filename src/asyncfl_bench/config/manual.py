@@ -16,7 +16,7 @@ from .check import describe_type
 from .choices import VARIANTS, choice_file, groups, options, variant
 from .classes import class_sections, part_class
 from .places import places
-from .settings import LISTED, PARTS, RootConfig, root_sections
+from .settings import LISTED, PARTS, ROOT_SECTIONS, RootConfig
 
 LAUNCHERS = "hydra/launcher"
 _WIDTH = 100
@@ -137,7 +137,7 @@ def describe_root_settings() -> list[tuple[str, str, str, str]]:
     """Return the same of every setting that belongs to no group."""
     return [
         (key, _format_value(value), limits, text)
-        for prefix, schema in {"": RootConfig, **root_sections()}.items()
+        for prefix, schema in {"": RootConfig, **ROOT_SECTIONS}.items()
         for key, value, limits, text in _settings(schema, {}, prefix and f"{prefix}.")
     ]
 

@@ -17,7 +17,6 @@ from ..types import Facts
 
 if TYPE_CHECKING:
     from ..algorithms.needs import Needs
-    from ..simulation.budget import BudgetConfig
     from .settings import Component, RootConfig, Settings
 
 ORDER = (
@@ -51,7 +50,10 @@ def resolve(settings: Settings) -> None:
             parts[name].config.resolve(_facts(settings, needs_outputs))
         except ConfigError as error:
             raise error.with_prefix(name) from None
-    _check_that_time_passes(settings.budget, root.clock, parts["delay"], choices)
+    takes_time = root.clock == "ticks" or parts["delay"].config.takes_time
+    allowed = f"joined by another budget: under delay={choices.get('delay')} virtual time stands still"
+    limit = settings.budget.virtual_time
+    check(takes_time or not settings.budget.only_time, "budget.virtual_time", limit, allowed)
     reason = parts["model"].config.uncaptured
     allowed = f"sequential or auto with model={choices.get('model')}: no graph takes {reason}"
     check(root.executor != "graph" or reason is None, "executor", "graph", allowed)
@@ -219,10 +221,3 @@ def _idle_settings(configs: Mapping[str, Any], facts: Facts) -> dict[str, str]:
             "with a server that computes nothing on samples; distillation=fedecho and algorithms that cut the model do"
         )
     return idle
-
-
-def _check_that_time_passes(budget: BudgetConfig, clock: str, delay: Component, choices: Mapping[str, str]) -> None:
-    """Check that virtual time ends the run, if no other budget does."""
-    takes_time = clock == "ticks" or delay.config.takes_time
-    allowed = f"joined by another budget: under delay={choices.get('delay')} virtual time stands still"
-    check(takes_time or not budget.only_time, "budget.virtual_time", budget.virtual_time, allowed)

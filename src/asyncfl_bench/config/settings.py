@@ -16,6 +16,7 @@ from ..algorithms.base import equip
 from ..errors import PACKAGE, check, is_built_in
 from ..files import cache_folder, expand_home
 from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
+from ..simulation.budget import BudgetConfig
 from ..types import Facts, ServerPart, ServerTask
 
 if TYPE_CHECKING:
@@ -184,11 +185,12 @@ class RootConfig(CheckedSettings):
         check(bool(self.output_dir), "output_dir", self.output_dir, "a directory")
 
 
-def root_sections() -> dict[str, type[Any]]:
-    """Return the dataclasses of the sections that belong to no group."""
-    from ..simulation.budget import BudgetConfig
-
-    return {"budget": BudgetConfig, "evaluation": EvaluationConfig, "checkpoint": CheckpointConfig}
+# the dataclasses of the sections that belong to no group
+ROOT_SECTIONS: dict[str, type[Any]] = {
+    "budget": BudgetConfig,
+    "evaluation": EvaluationConfig,
+    "checkpoint": CheckpointConfig,
+}
 
 
 @dataclass
@@ -215,7 +217,7 @@ class Settings:
     """A run's settings, checked and with every `auto` and null resolved."""
 
     root: RootConfig
-    budget: Any
+    budget: BudgetConfig
     evaluation: EvaluationConfig
     checkpoint: CheckpointConfig
     parts: dict[str, Component]
@@ -239,7 +241,7 @@ class Settings:
     @property
     def configs(self) -> dict[str, Any]:
         """The dataclass of each section; that of the settings outside of sections has an empty name."""
-        sections = {name: getattr(self, name) for name in root_sections()}
+        sections = {name: getattr(self, name) for name in ROOT_SECTIONS}
         return {"": self.root, **sections, **{name: part.config for name, part in self.parts.items()}}
 
     @property

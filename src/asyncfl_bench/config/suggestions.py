@@ -42,8 +42,11 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     plain, settings = without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
     found = [path for path in settings if without_marks(path.rpartition(".")[2]) == plain]
     target = OTHER_NAMES.get(plain, name)
-    if (target == "client.lr" or plain == "lr") and _steps_at_server(tree) and "algorithm.eta" in settings:
-        target, found = "algorithm.eta", ["algorithm.eta"]
+    if (target == "client.lr" or plain == "lr") and "algorithm.eta" in settings:
+        kinds = part_class("algorithm._target_", str(tree["algorithm"]["_target_"])).upload_kinds
+        upload = tree["client"].get("upload", "auto")
+        if (kinds[0] if upload == "auto" else upload) == "gradient":  # then the local step has no effect
+            target, found = "algorithm.eta", ["algorithm.eta"]
     condition = ""
     if not found and (target in settings or "=" in target):
         found = [target]
@@ -62,13 +65,6 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     setting, fixed, of_target = found[0].partition("=")
     is_what = " or ".join((shown if condition else found)[:MOST_LISTED])
     return f"{name} is {is_what}; write {condition}{setting}={of_target if fixed else value or 'VALUE'}"
-
-
-def _steps_at_server(tree: Mapping[str, Any]) -> bool:
-    """Return True if clients of the chosen rule send gradients, so that the local step has no effect."""
-    kinds = part_class("algorithm._target_", str(tree["algorithm"]["_target_"])).upload_kinds
-    upload = tree["client"].get("upload", "auto")
-    return bool((kinds[0] if upload == "auto" else upload) == "gradient")
 
 
 def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from ..algorithms.base import ServerRule
 from ..algorithms.common.split import SplitRule
@@ -126,7 +127,7 @@ def _lay_foundation(settings: Settings, clients: Sequence[int] | None) -> Founda
     )
     torch.set_num_threads(cores if flat.d >= machine.SMALL_MODEL else 1)
     if kind == "batched":
-        machine.limit_numpy_threads()
+        threadpool_limits(1, user_api="blas")  # NumPy's threads are slower for small matrices
     machine.reset_peak_memory(device)
     storage = Storage(flat.lengths, streams.cache, settings.directory)
     return Foundation(settings, streams, storage, Stop(), task, chosen, cores, kind, cut, native, graphs)

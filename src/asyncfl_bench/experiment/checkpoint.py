@@ -80,6 +80,10 @@ class Checkpoints:
         ``checkpoint.max_mib``; the one before it then stays."""
         parts, most = self._components, self._settings.checkpoint.max_mib
         self._saved_iteration = parts.simulation.counters.iteration
+        of_observers = self._settings.tree[OBSERVERS]
+        observers = {
+            name: {"settings": of_observers[name], "state": one.state_dict()} for name, one in parts.observers.items()
+        }
         state = {
             "data": parts.task.digest,
             "device": parts.device,
@@ -88,7 +92,7 @@ class Checkpoints:
             **({"code_digest": self._settings.code_digest} if self._settings.code_digest else {}),
             **parts.state_dict(),
             "diagnostics": {"settings": self._diagnostics, "state": parts.diagnostics.state_dict()},
-            **({OBSERVERS: self._observers_state()} if parts.observers else {}),
+            **({OBSERVERS: observers} if observers else {}),
             "checkpoint_iteration": self._saved_iteration,
             "wall_time": self._stopwatch.seconds,
             "computed_by": self.computed_by,
@@ -103,11 +107,6 @@ class Checkpoints:
         with parts.stop.waits_for(what):
             self._directory.metrics.sync()  # never fewer lines on the disk than the checkpoint counts
             write_checkpoint(path, self._settings.identity, state, self._settings.results_version)
-
-    def _observers_state(self) -> dict[str, dict]:
-        settings = self._settings.tree[OBSERVERS]
-        named = self._components.observers.items()
-        return {name: {"settings": settings[name], "state": observer.state_dict()} for name, observer in named}
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 

@@ -89,10 +89,19 @@ class Run:
                 if self.ended_by is None:
                     self.checkpoints.save_if_due()
             stop.under_way = "the run's last evaluation and its results"
-            self._save_at_end()  # a larger budget has no point here, and the intervals of its points do not end here
+            # a larger budget has no point here, and the intervals of its points do not end here
+            if self.components.needs.vectors <= self.settings.checkpoint.at_end_mib * 2**20:
+                try:
+                    self.checkpoints.save()
+                except BenchError as error:  # the results are complete without it
+                    say(str(error))
             evaluations.log_once(simulation.counters)
             self._refuse_standstill()
-            self._write_final_state()
+            if self.settings.evaluation.clients:
+                evaluations.write_clients(self.directory)
+            if self.settings.root.trace or self.tracker.wants_model:
+                parts = self.components
+                self.directory.write_model(MODEL_NAME, parts.task.flat.named_tensors(parts.model_d))
             return "ok", None
         finally:
             evaluations.close()
@@ -112,21 +121,6 @@ class Run:
         if used.iteration or used.server_steps:
             return None
         return f"the model is as it began: budget.{self.ended_by} was reached before the first server iteration"
-
-    def _write_final_state(self) -> None:
-        parts = self.components
-        if self.settings.evaluation.clients:
-            self.evaluations.write_clients(self.directory)
-        if self.settings.root.trace or self.tracker.wants_model:
-            self.directory.write_model(MODEL_NAME, parts.task.flat.named_tensors(parts.model_d))
-
-    def _save_at_end(self) -> None:
-        parts = self.components
-        if parts.needs.vectors <= self.settings.checkpoint.at_end_mib * 2**20:
-            try:
-                self.checkpoints.save()
-            except BenchError as error:  # the results are complete without it
-                say(str(error))
 
     def summary(self, status: str, error: str | None) -> dict:
         """The content of summary.json."""

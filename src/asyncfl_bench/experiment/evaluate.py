@@ -210,7 +210,10 @@ class Evaluations(Observer, Stateful):
         if not self.best or measured["test/accuracy"] > self.best["test/accuracy"]:
             self.best = {"test/accuracy": measured["test/accuracy"], "iteration": counters.iteration}
         self._update_progress()
-        self._refuse_divergence(counters, measured["test/loss"])
+        first = self.arrivals.first_unfinite
+        if first is not None or not math.isfinite(measured["test/loss"]):
+            at = f"the evaluation after {counters.iteration} server iterations and {counters.uploads} uploads"
+            raise Diverged(f"the loss is no longer finite, first in {first or at}; {self._divergence_hint}")
 
     def _update_progress(self) -> None:
         if self._progress is None:
@@ -242,13 +245,6 @@ class Evaluations(Observer, Stateful):
         facts += [np.asarray(kept_n)] if kept_n is not None else []
         for row in zip(range(task.clients.n), *facts, *self._labels_nc.T, strict=True):
             table.add(row)
-
-    def _refuse_divergence(self, counters: Counters, loss: float) -> None:
-        first = self.arrivals.first_unfinite
-        if first is None and math.isfinite(loss):
-            return
-        met = first or f"the evaluation after {counters.iteration} server iterations and {counters.uploads} uploads"
-        raise Diverged(f"the loss is no longer finite, first in {met}; {self._divergence_hint}")
 
     def warning(self) -> str | None:
         """What is wrong with the model although its numbers are finite, in one line."""

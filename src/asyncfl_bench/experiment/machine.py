@@ -81,7 +81,8 @@ def device_name(name: str) -> str:
         import torch
 
         return f"{name} ({torch.cuda.get_device_name(name)})"
-    return f"cpu ({_processor()}, {os.cpu_count()} cores)"
+    processor = _kernel_fact("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
+    return f"cpu ({processor}, {os.cpu_count()} cores)"
 
 
 def kind_of_device(name: object) -> str | None:
@@ -101,14 +102,10 @@ def chosen_kind(choice: str) -> str:
     return kind_of_device(device_name(device)) or device
 
 
-def _processor() -> str:
-    return _cpu_fact("model name") or platform.processor() or platform.machine()
-
-
-def _cpu_fact(name: str) -> str | None:
-    """Return what Linux says of the first core; None without it."""
+def _kernel_fact(path: str, name: str) -> str | None:
+    """Return the text in the first line ``name: …`` of a file of the kernel; None without it."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        for line in Path(path).read_text(encoding="utf-8").splitlines():
             if line.partition(":")[0].strip() == name:
                 return line.partition(":")[2].strip()
     return None
@@ -124,7 +121,7 @@ def cpu_facts() -> dict[str, str]:
     from threadpoolctl import threadpool_info
 
     makers = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
-    maker = _cpu_fact("vendor_id") or platform.machine()
+    maker = _kernel_fact("/proc/cpuinfo", "vendor_id") or platform.machine()
     built = torch.__config__.show()
     version = re.search(r"Math Kernel Library Version ([\d.]+)", built)
     blas = re.search(r"BLAS_INFO=(\w+)", built)
@@ -182,13 +179,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def limit_numpy_threads() -> None:
-    """Make NumPy multiply matrices in the calling thread: several threads are slower for small matrices."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1, user_api="blas")
-
-
 def reset_peak_memory(device_name: str) -> None:
     if device_name.startswith("cuda"):
         import torch
@@ -234,11 +224,8 @@ def free_memory(device_name: str) -> int | None:
 
 def _kernel_number(path: str, name: str) -> int | None:
     """Bytes in the line ``name: … kB`` of a file of the kernel; None without it."""
-    with suppress(OSError):
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
-    return None
+    fact = _kernel_fact(path, name)
+    return None if fact is None else int(fact.split()[0]) * 1024
 
 
 def _free_in_address_space() -> int | None:

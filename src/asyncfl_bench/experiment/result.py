@@ -121,9 +121,12 @@ def finished_result(
         packed, code = place.is_file(), settings.code_digest or None
         record = measured_run(place, settings.identity, code) if packed else read_directory(place)
         summary = record.summary if record is not None and record.status in MEASURED else {}
-        if _is_complete(summary, settings, or_diverged) and (
-            not settings.root.trace if packed else _has_tables(place, summary, settings)  # an archive holds no traces
-        ):
+        if not _is_complete(summary, settings, or_diverged):
+            continue
+        # an archive holds no traces
+        has_trace = not settings.root.trace or (not packed and _has_whole_trace(place, summary))
+        needs_clients = settings.evaluation.clients and summary["exit_status"] == "ok" and not packed
+        if has_trace and (not needs_clients or (place / CLIENTS_NAME).exists()):
             say_changed_code(settings.code, summary.get("code"), "a run that counts as finished; rerun=true repeats it")
             return RunResult(place, summary | {"already_complete": True})
     return None
@@ -146,13 +149,6 @@ def _has_numbers(summary: dict) -> bool:
     sections = {part: summary[part] if isinstance(summary[part], dict) else {} for part in NUMBERS}
     numbers = [sections[part].get(key) for part, keys in NUMBERS.items() for key in keys]
     return all(isinstance(number, (int, float)) for number in (summary["wall_seconds"], *numbers))
-
-
-def _has_tables(directory: Path, summary: dict, settings: Settings) -> bool:
-    """Whether the files beside the summary that are asked for are there."""
-    asked = settings.evaluation.clients and summary["exit_status"] == "ok"
-    there = not asked or (directory / CLIENTS_NAME).exists()
-    return there and (not settings.root.trace or _has_whole_trace(directory, summary))
 
 
 def _has_whole_trace(directory: Path, summary: dict) -> bool:

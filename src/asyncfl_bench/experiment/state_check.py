@@ -125,25 +125,22 @@ class ProbedRule:
             self._stop_comparing()
             return answer
         changed = answer is True
-        if not is_same(answer, answer_of_copy) or (changed and not (self._has_same_model() and self._logs_the_same())):
+        if not is_same(answer, answer_of_copy) or (changed and not self._has_same_results(self._copy)):
             raise BenchError(f"algorithm={self._name}: {describe_difference(self._not_restored)}")
         self._changes += changed
         if self._changes == FOLLOWED:
             self._copy = None
         return answer
 
-    def _has_same_model(self) -> bool:
-        assert self._copy is not None
-        same = is_same(self._model_d, self._copied_d)
-        return same and (not self.rule.needs.second_vector or is_same(self.rule.variate_d, self._copy.variate_d))
-
-    def _logs_the_same(self) -> bool:
-        """What a run logs of the rule after a change of the model: ``stats``, and a Recorder's ``decisions``."""
-        rule, copied = self.rule, self._copy
-        assert copied is not None
-        if isinstance(rule, Recorder) and isinstance(copied, Recorder):
-            return is_same((rule.stats(), rule.decisions()), (copied.stats(), copied.decisions()))
-        return is_same(rule.stats(), copied.stats())
+    def _has_same_results(self, copied: ServerRule) -> bool:
+        """Return True if both have the same model and log the same: ``stats``, and a Recorder's ``decisions``."""
+        rule = self.rule
+        if not is_same(self._model_d, self._copied_d) or not is_same(rule.stats(), copied.stats()):
+            return False
+        if rule.needs.second_vector and not is_same(rule.variate_d, copied.variate_d):
+            return False
+        both_record = isinstance(rule, Recorder) and isinstance(copied, Recorder)
+        return not both_record or is_same(rule.decisions(), copied.decisions())
 
     def _describe_failure(self, error: Exception) -> BenchError:
         return BenchError(
