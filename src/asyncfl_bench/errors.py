@@ -60,11 +60,11 @@ class RunTooLarge(ConfigError):
 
 @contextmanager
 def naming_group(group: str) -> Iterator[None]:
-    """Add the group to the key of a ConfigError in the block. The key n_clients is already complete."""
+    """Add the group, unless it is empty, to the key of a ConfigError in the block. n_clients is already complete."""
     try:
         yield
     except ConfigError as error:
-        raise (error if error.key == "n_clients" else error.with_prefix(group)) from error
+        raise (error if error.key == "n_clients" or not group else error.with_prefix(group)) from None
 
 
 class Stopped(Exception):

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
 from ..config.classes import check_members
 from ..config.composition import asks_for_multirun
 from ..config.overrides import parse_override
+from ..config.places import ConfigDirs
 from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
 from .objects import Objects, Overrides, list_overrides
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
     from ..simulation.observer import Observer
-
-ConfigDir = str | Path | Iterable[str | Path] | None
 
 
 def run(
@@ -27,7 +24,7 @@ def run(
     *,
     group: str | None = None,
     observers: Sequence[Observer | str] | Observer | str = (),
-    config_dir: ConfigDir = None,
+    config_dir: ConfigDirs = None,
     **settings: Any,
 ) -> RunResult:
     """One run: ``run(algorithm="ace", seed=3)``, ``run({"algorithm": "ace", "delay.beta": 10})`` or the words of the
@@ -45,11 +42,12 @@ def run(
     """
     with locating_user_errors():
         objects = Objects.from_arguments(overrides, settings)
-    with _using_folders(config_dir):
+    with places.using_folders(config_dir):
         if isinstance(observers, str) or not isinstance(observers, Iterable):
             observers = [observers]
         named = [one for one in observers if isinstance(one, str)]
-        given = _checked_observers(one for one in observers if not isinstance(one, str))
+        given = [one for one in observers if not isinstance(one, str)]
+        _check_observers(given)
         words = [*list_overrides(*objects.others), *([f"observers=[{','.join(named)}]"] if named else [])]
         if asks_for_multirun(words):
             sweeps = [word for word in words if word.startswith("sweep=")]
@@ -70,7 +68,7 @@ def run(
             return execute(settings_, group, given)
 
 
-def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **settings: Any) -> list[RunResult]:
+def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDirs = None, **settings: Any) -> list[RunResult]:
     """A multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"], seed=range(3))``.
 
     A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
@@ -84,7 +82,7 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
     if objects.nodes:
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
         raise ConfigError(next(iter(objects.nodes)), "object", allowed)
-    with _using_folders(config_dir):
+    with places.using_folders(config_dir):
         from ..multirun.decide_words import split_request
         from ..multirun.pending import results
         from ..multirun.stages import run_multirun
@@ -101,18 +99,10 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDir = None, **setti
         return results()
 
 
-def _checked_observers(objects: Iterable[Any]) -> list[Observer]:
-    """Return the objects. Raises ConfigError for one of another class or with a mistake in its members."""
+def _check_observers(objects: Iterable[object]) -> None:
+    """Raise ConfigError for an object of another class or with a mistake in its members."""
     from ..simulation.observer import Observer
 
-    checked = [*objects]
-    for kind in map(type, checked):
+    for kind in map(type, objects):
         check(issubclass(kind, Observer), "observers", kind.__name__, "an object of a class that extends Observer")
         check_members("observers", kind.__name__, kind)
-    return checked
-
-
-def _using_folders(config_dir: ConfigDir) -> AbstractContextManager[None]:
-    if config_dir is None:
-        return nullcontext()
-    return places.using_folders([config_dir] if isinstance(config_dir, (str, Path)) else config_dir)

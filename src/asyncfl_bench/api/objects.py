@@ -60,23 +60,20 @@ class Objects:
             {key: value for key, value in settings.items() if key not in given},
         )
         found = cls(others)
-        if given:
-            found._add_objects(given)
-        return found
-
-    def _add_objects(self, given: Mapping[str, Any]) -> None:
         if "dataset" in given:
             from ..data.given import GivenData, arrays_of, digest_of_arrays
 
             arrays = arrays_of(given["dataset"])
-            self._add_node("dataset", GivenData, arrays, digest_of_arrays(arrays), given["dataset"])
+            found._add_node("dataset", given["dataset"], GivenData, digest_of_arrays(arrays), arrays)
         if "model" in given:
             from ..models.given import GivenModel, digest_of_network
 
-            digest = digest_of_network(given["model"])
-            self._add_node("model", GivenModel, given["model"], digest, given["model"])
+            model = given["model"]
+            found._add_node("model", model, GivenModel, digest_of_network(model), model)
+        return found
 
-    def _add_node(self, group: str, target: type, value: object, digest: str, given: object) -> None:
+    def _add_node(self, group: str, given: object, target: type, digest: str, value: object) -> None:
+        """Add the section that stands for a given object. value: what a run gets by the digest"""
         kind = getattr(given, "__name__", type(given).__name__)
         name = f"{target.__module__}.{target.__qualname__}"
         self.nodes[group] = {"_target_": name, "digest": digest, "kind": kind}

@@ -47,7 +47,16 @@ def run_hydra_flags(arguments: list[str]) -> int:
         if asked and not os.environ.get("COMP_LINE"):
             shell = asked[0].partition("=")[2]
             raise ConfigError("-sc", asked[0], f"is for the shell; afl-run -sc install={shell} prints what it needs")
-        _complete_decide()
+        # print the words of `decide` that complete the line, and remove those that Hydra does not know from it
+        line, *words = os.environ.get("COMP_LINE", "").split(" ")
+        with suppress(ConfigError):  # an option half written
+            words = [text for text in take_folders(words) if text not in _OWN_FLAGS]
+        last = words[-1] if words else ""
+        for key in KEYS if last else ():
+            if key.startswith(last):
+                show(f"{key}=")
+        words = [text for text in words[:-1] if text.partition("=")[0] not in KEYS] + words[-1:]
+        os.environ["COMP_LINE"] = " ".join([line, *words])
     if shows_config:
         words = [a for a in arguments if "=" in a and not a.startswith("-")]
         budget = Compositions().settings(words).tree["budget"]
@@ -81,17 +90,3 @@ def _with_flag_values(arguments: list[str]) -> list[str]:
 def unknown_option(word: str, rest: list[str]) -> InputError:
     """Return the refusal of an option that there is not, with what to type. rest: the words behind it."""
     return InputError(f"{word}: {suggest_option(word, rest[0] if rest else None, Compositions().config([]).tree)}")
-
-
-def _complete_decide() -> None:
-    """Print the words of ``decide`` that complete the line. Remove words that Hydra does not know from it, and use the
-    folders that they name."""
-    command, *words = os.environ.get("COMP_LINE", "").split(" ")
-    with suppress(ConfigError):  # an option half written
-        words = [text for text in take_folders(words) if text not in _OWN_FLAGS]
-    last = words[-1] if words else ""
-    for key in KEYS if last else ():
-        if key.startswith(last):
-            show(f"{key}=")
-    words = [text for text in words[:-1] if text.partition("=")[0] not in KEYS] + words[-1:]
-    os.environ["COMP_LINE"] = " ".join([command, *words])

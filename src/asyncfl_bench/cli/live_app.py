@@ -113,11 +113,6 @@ def write_keys(folder: Path, n_clients: int) -> None:
             raise InputError(f"{key}: ssh-keygen made no key: {said}") from None
 
 
-def _is_own(file: Path) -> bool:
-    mark = FILES["pyproject.toml"].partition("\n")[0]
-    return file.is_file() and file.read_text(encoding="utf-8", errors="replace").startswith(mark)
-
-
 def _toml_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)  # a basic string of TOML, which has no surrogate pairs
 
@@ -125,7 +120,9 @@ def _toml_string(text: str) -> str:
 def write(folder: Path, words: list[str], n_clients: int) -> str:
     """Write the app, or renew it. Returns how to start it. Raises ConfigError for a folder with something else."""
     is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    if not (is_free or _is_own(folder / "pyproject.toml")):
+    mark, file = FILES["pyproject.toml"].partition("\n")[0], folder / "pyproject.toml"
+    is_own = file.is_file() and file.read_text(encoding="utf-8", errors="replace").startswith(mark)
+    if not (is_free or is_own):
         raise ConfigError("--live-app", folder, "must be a new folder, or one that --live-app wrote")
     texts = {
         "words": _toml_string(shlex.join(words)),

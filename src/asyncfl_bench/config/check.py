@@ -25,6 +25,7 @@ from ..errors import (
     format_value,
     list_some,
     locating_user_errors,
+    naming_group,
 )
 from ..files import expand_home, sha256_of
 from ..models.base import ModelConfig
@@ -124,10 +125,8 @@ def _content_digest(name: str, config: Any) -> str | None:
     """Return the digest of the files that the setting ``path`` or ``folder`` names; None without one. Raises
     ConfigError."""
     if isinstance(config, ModelConfig | PrivateConfig):
-        try:
+        with naming_group(name):
             return config.content_digest()
-        except ConfigError as error:
-            raise error.with_prefix(name) from None
     path = dataclasses.asdict(config).get("path")
     try:
         return sha256_of(path) if path else None
@@ -230,10 +229,8 @@ def _build_dataclass(schema: type, values: dict, prefix: str):
         if value == "???":
             raise ConfigError(f"{dotted}{key}", None, f"must be set, for example {dotted}{key}=VALUE")
         _check_finite(f"{dotted}{key}", value)  # text, as of ${oc.env:LR}, is a number from here on
-    try:
+    with naming_group(prefix):
         return schema(**converted | sections)
-    except ConfigError as error:
-        raise (error.with_prefix(prefix) if prefix else error) from None
 
 
 def describe_type(annotation: str) -> str:

@@ -148,19 +148,14 @@ def substituted_choices(overrides: Sequence[str]) -> list[str]:
     composed = _compose(choosing, _yaml_files())
     added = [f"{group}={choice}" for group, choice in composed.substitutes.items() if group not in chosen]
     # a rule without a setting of the length or profile is refused: it would be compared at another budget or step
-    replaced = [group for group in PARTS if group in chosen and group != "algorithm"]
-    return added + [word for group in replaced for word in _removals(group, composed, choosing)]
-
-
-def _removals(group: str, composed: Composition, choosing: Sequence[str]) -> list[str]:
-    """Return overrides that take out settings of a replaced part that the chosen part does not have."""
-    own: Any = composed.config[group]
-    if not (foreign := {*own} - _settings_of(group, own)):
-        return []
-    others = composition([text for text in choosing if parse_override(text).key != group])
-    foreign &= _settings_of(group, others.config[group])
-    # Hydra deletes no null, so each gets a value before
-    return [word for key in sorted(foreign) for word in (f"++{group}.{key}=0", f"~{group}.{key}")]
+    for group in [group for group in PARTS if group in chosen and group != "algorithm"]:
+        own: Any = composed.config[group]
+        if foreign := {*own} - _settings_of(group, own):
+            others = composition([text for text in choosing if parse_override(text).key != group])
+            foreign &= _settings_of(group, others.config[group])
+            # Hydra deletes no null, so each gets a value before
+            added += [word for key in sorted(foreign) for word in (f"++{group}.{key}=0", f"~{group}.{key}")]
+    return added
 
 
 def _settings_of(group: str, section: Any) -> set[str]:

@@ -86,7 +86,8 @@ def part_class(key: str, name: str) -> Any:
         from ..models.given import model_of
 
         return model_of(target)
-    bases = _base_classes(group)
+    base_module, *names = _BASES.get(group, ("",))
+    bases = [getattr(importlib.import_module(f"{PACKAGE}.{base_module}"), name) for name in names]
     if bases and not (inspect.isclass(target) and issubclass(target, bases[0])):
         also = ", or a torch.nn.Module" if group == "model" else ""
         must = f"must name a class for the group {group}: one that extends {bases[0].__name__} of {bases[0].__module__}"
@@ -136,12 +137,6 @@ def _makes_network(target: object) -> bool:
     return of_torch or inspect.isfunction(target)
 
 
-def _base_classes(group: str) -> list[type]:
-    """Return the classes that the parts of a group and their settings extend; an empty list if any class will do."""
-    module, *names = _BASES.get(group, ("",))
-    return [getattr(importlib.import_module(f"{PACKAGE}.{module}"), name) for name in names]
-
-
 def _describe_import_error(module: str, error: Exception) -> str:
     """Return a message with the error that a module raised on import, and its line."""
     return f"must name an importable class; importing {module} ends in {describe_error(error)}"
@@ -162,21 +157,17 @@ def _check_schema(key: str, name: str, schema: type, base: type) -> None:
         if annotations and "__dataclass_fields__" not in vars(cls):
             raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{place_of_member(cls)}")
         for field, annotation in annotations.items():
-            problem = _annotation_problem(cls, field, annotation)
+            alone = type(cls.__name__, (), {"__annotations__": {field: annotation}, "__module__": cls.__module__})
+            problem = ""
+            try:
+                hint = inspect.get_annotations(alone, locals=dict(vars(cls)), eval_str=True)[field]
+                if isinstance(hint, Range | Absent):
+                    example = "for example Annotated[float, greater_than(0)]"
+                    problem = f"a range is not a type; write it beside one, {example}"
+            except Exception as error:
+                problem = describe_error(error)
             if problem:
                 raise ConfigError(key, name, f"the type of {field}: {problem}{place_of_member(cls, field)}")
-
-
-def _annotation_problem(cls: type, field: str, annotation: object) -> str:
-    """Return what is wrong with the type of a field; an empty string if it can be evaluated."""
-    alone = type(cls.__name__, (), {"__annotations__": {field: annotation}, "__module__": cls.__module__})
-    try:
-        hint = inspect.get_annotations(alone, locals=dict(vars(cls)), eval_str=True)[field]
-    except Exception as error:
-        return describe_error(error)
-    if isinstance(hint, Range | Absent):
-        return "a range is not a type; write it beside one, for example Annotated[float, greater_than(0)]"
-    return ""
 
 
 @functools.cache

@@ -139,14 +139,6 @@ def asks_for_multirun(overrides: list[str]) -> bool:
     return mode is not None and mode.name == "MULTIRUN"
 
 
-def _has_default_steps(overrides: Iterable[str]) -> bool:
-    """Return True if no override is a step size, or chooses a file that sets some: a paper, a sweep, a profile, or one
-    of another group (``+experiment=mine``)."""
-    words = [parse_override(text) for text in overrides]
-    files = {one.key for one in words if one.special and "." not in one.key} - {one.name for one in fields(RootConfig)}
-    return not files and not {one.key for one in words} & {*STEPS, "paper", "sweep", "profile"}
-
-
 def refuse_listed_axis(one: Override) -> None:
     """Raise ConfigError for ``tracking=wandb,csv``, which would be two runs of one identity."""
     if one.key in LISTED and one.several:
@@ -189,8 +181,12 @@ def check_composed(
         if target.partition(".")[0] != PACKAGE and target not in class_names(choice_file(group, choices[group])):
             choices[group] = target.rpartition(".")[2].lower()
     config |= {**own, "choices": choices | dict.fromkeys(own, OWN)}
-    _use_own_clients(config, {parse_override(text).section for text in overrides})
-    settings = check_settings(config, _has_default_steps(overrides))
+    words = [parse_override(text) for text in overrides]
+    _use_own_clients(config, {one.section for one in words})
+    keys = {one.key for one in words}
+    # a file of another group may set step sizes, too (+experiment=mine)
+    files = {one.key for one in words if one.special and "." not in one.key} - {one.name for one in fields(RootConfig)}
+    settings = check_settings(config, default_steps=not (files or keys & {*STEPS, "paper", "sweep", "profile"}))
     settings.command = None if own else command_text(overrides)
     return settings
 
@@ -271,8 +267,11 @@ class RunConfig:
         self.hydra, self.added = composed.config.hydra, added
         self._composed, self._raw, self._words, self._clock = composed, tree, words, clock
         self._full_configs: dict[int | None, Any] = {}
-        self.refers = has_interpolation(tree)
-        self.tree = self._resolved_tree() if self.refers else tree
+        self.tree, self.refers = tree, has_interpolation(tree)
+        if self.refers:
+            with self._resolving(None) as full:
+                alone = OmegaConf.masked_copy(full, [*tree])  # as a run has it: Hydra removes its own section
+                self.tree = cast(dict[str, Any], OmegaConf.to_container(alone, resolve=True))
 
     def folder(self, key: str, number: int | None = None) -> str | None:
         """Return one of Hydra's folders; None if neither a word nor a file names it. number: of the job in its
@@ -290,11 +289,6 @@ class RunConfig:
         if folder is None:
             raise ConfigError(key, text, "must be a directory")
         return str(folder)
-
-    def _resolved_tree(self) -> dict[str, Any]:
-        with self._resolving(None) as full:
-            alone = OmegaConf.masked_copy(full, [*self._raw])  # as a run has it: Hydra removes its own section
-            return cast(dict[str, Any], OmegaConf.to_container(alone, resolve=True))
 
     def _full_config(self, number: int | None) -> Any:
         """Return the config of this run with Hydra's settings."""

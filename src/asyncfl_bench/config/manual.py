@@ -75,16 +75,13 @@ def describe_choices(words: list[str]) -> str:
         if group not in (known := {**groups(), LAUNCHERS: "how the runs of a multirun are started"}):
             wanted = f"must be a group, --help algorithm, or a choice, --help algorithm=ace{did_you_mean(group, known)}"
             raise ConfigError("--help", text, wanted)
-        texts.append(_describe_choice(group, choice) if given else _describe_group(group, known[group]))
+        if given:
+            texts.append(_describe_choice(group, choice))
+            continue
+        width = max(map(len, names := options(group)), default=0)
+        lines = [f"  {group}={name:<{width}}  {describe_choice(group, name)}" for name in names]
+        texts.append("\n".join([f"{group}: {known[group]}", "", *lines]))
     return "\n\n".join(texts)
-
-
-def _describe_group(group: str, description: str) -> str:
-    """Return a line for each choice of a group."""
-    names = options(group)
-    width = max(map(len, names), default=0)
-    lines = [f"  {group}={name:<{width}}  {describe_choice(group, name)}" for name in names]
-    return "\n".join([f"{group}: {description}", "", *lines])
 
 
 def _describe_choice(group: str, choice: str) -> str:
@@ -93,7 +90,13 @@ def _describe_choice(group: str, choice: str) -> str:
     lines = [f"{group}={choice}: {describe_choice(group, choice)}", f"in {path}", ""]
     settings = describe_settings(group, choice) if group in (*PARTS, *LISTED) else []
     if group not in PARTS and not settings:
-        held = _describe_sections(group, choice)
+        # sections of the file and of its included files: profile=fair|published, scale=medium
+        sections = {
+            part: [one for one in options(part) if variant(f"{group}_{part}", f"{choice}/{one}") is not None]
+            for part in ("profile", "scale")
+            if f"{group}_{part}" in VARIANTS
+        }
+        held = ", ".join(f"{part}={'|'.join(found)}" for part, found in sections.items() if found)
         says = f"It sets, with sections for {held}:" if held else "It sets:"
         return "\n".join([*lines, says, "", textwrap.indent("\n".join(_lines(path)[1:]), "  ")])
     if not settings:
@@ -146,15 +149,6 @@ def describe_choice(group: str, choice: str) -> str:
     """Return the comment that the yaml of a choice begins with; an empty text without one."""
     first = next(iter(_lines(choice_file(group, choice))), "")
     return first.removeprefix("#").strip() if first.startswith("#") else ""
-
-
-def _describe_sections(owner: str, name: str) -> str:
-    """Return the sections of a paper or sweep and of its included files: ``profile=fair|published, scale=medium``."""
-    listed = []
-    for group in [part for part in ("profile", "scale") if f"{owner}_{part}" in VARIANTS]:
-        found = [one for one in options(group) if variant(f"{owner}_{group}", f"{name}/{one}") is not None]
-        listed += [f"{group}={'|'.join(found)}"] if found else []
-    return ", ".join(listed)
 
 
 def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str, str]]:

@@ -25,6 +25,7 @@ from .overrides import parse_override
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 BY_HAND = "--config-dir"
+ConfigDirs = str | Path | Iterable[str | Path] | None
 
 
 @dataclass(frozen=True)
@@ -137,11 +138,15 @@ def allow_local_modules() -> None:
 
 
 @contextmanager
-def using_folders(folders: Iterable[str | Path]) -> Iterator[None]:
-    """Use these folders as places while the block is open. Raises ConfigError, as ``use_folders``."""
+def using_folders(folders: ConfigDirs) -> Iterator[None]:
+    """Use these folders as places while the block is open; None: those that are used already.
+
+    Raises ConfigError, as ``use_folders``.
+    """
     before = list(_by_hand)
     try:
-        use_folders(folders)
+        if folders is not None:
+            use_folders([folders] if isinstance(folders, (str, Path)) else folders)
         yield
     finally:
         _by_hand[:] = before

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..algorithms.base import StepConfig, TickConfig
 from ..data.base import PrivateConfig
-from ..errors import ConfigError, check
+from ..errors import check, naming_group
 from ..ranges import CheckedSettings
 from ..types import Facts
 
@@ -46,10 +46,8 @@ def resolve(settings: Settings) -> None:
         check((limit := getattr(settings.budget, name)) is None, f"budget.{name}", limit, allowed)
     _check_schedule(root, parts, choices, needs)
     for name in ORDER:
-        try:
+        with naming_group(name):
             parts[name].config.resolve(_facts(settings, needs_outputs))
-        except ConfigError as error:
-            raise error.with_prefix(name) from None
     takes_time = root.clock == "ticks" or parts["delay"].config.takes_time
     allowed = f"joined by another budget: under delay={choices.get('delay')} virtual time stands still"
     limit = settings.budget.virtual_time
@@ -92,11 +90,9 @@ def _resolve_clock_and_concurrency(
     allowed = f"at most the number of clients (n_clients={root.n_clients})"
     check(root.concurrency <= root.n_clients, "concurrency", root.concurrency, allowed)
     rule = parts["algorithm"].config
-    try:
-        if isinstance(rule, TickConfig):
+    if isinstance(rule, TickConfig):
+        with naming_group("algorithm"):
             rule.resolve_clock(root.clock)
-    except ConfigError as error:
-        raise error.with_prefix("algorithm") from None
 
 
 def _resolve_unlabelled(parts: Mapping[str, Component], choices: dict[str, str], needed: bool) -> dict[str, str]:

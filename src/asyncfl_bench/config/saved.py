@@ -180,14 +180,6 @@ def _is_allowed_package(top: str, known: set[str]) -> bool:
     return False
 
 
-def _with_own_targets(tree: dict, checked: dict) -> dict:
-    """The tree with each class under the path of its module, as ``checked`` has it: one class may have several."""
-    targets = {
-        name: part["_target_"] for name, part in checked.items() if isinstance(part, dict) and "_target_" in part
-    }
-    return {name: value | {"_target_": targets[name]} if name in targets else value for name, value in tree.items()}
-
-
 def _change_saved(tree: dict, words: Iterable[Override], run: str, more: Iterable[str] = ()) -> None:
     """Set values in a saved config: settings outside its identity, and ``more``. Raises ConfigError for others."""
     changeable = [key for key in (*NOT_IDENTITY, *more) if key not in (*PARTS, "resume")]
@@ -223,7 +215,10 @@ def resumed_settings(directory: str, words: list[Override]) -> Settings:
     path = expand_home(directory, "resume")
     tree = saved_config(path)
     was = check_settings(tree)
-    if identity_of_tree(_with_own_targets(tree, was.tree), was.digests) != was.identity:
+    # each class under the path of its module: one class may have several
+    targets = {name: {"_target_": part["_target_"]} for name, part in was.tree.items() if name in PARTS}
+    same = {name: value | targets[name] if name in targets else value for name, value in tree.items()}
+    if identity_of_tree(same, was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
     _change_saved(tree, words, "a resumed run", ["budget"])
     replace_limits(tree, [one.text for one in words])

@@ -16,9 +16,8 @@ from ..algorithms.base import ServerRule
 from ..algorithms.common.split import SplitRule
 from ..clients.choosing import executor_class, graphed_network, make_computer, native_network
 from ..clients.executors import SequentialComputer
-from ..clients.local import LocalTraining
 from ..clients.queue import Computer, WorkQueue
-from ..clients.samples import Batches, Samples
+from ..clients.samples import Samples
 from ..clients.split_work import SplitExecutor
 from ..clients.versions import ClientVectors, build_memories
 from ..config import Settings
@@ -61,7 +60,12 @@ def build_run(settings: Settings, clients: Sequence[int] | None = None) -> Compo
     needs more memory than there is.
     """
     base = _lay_foundation(settings, clients)
-    rule = _build_stoppable_rule(base)
+    rule = base.build_whole_rule()
+    if isinstance(rule, SplitRule):
+        rule.stop = base.stop.received
+    # tests restore the classes of this package at every event
+    if not all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
+        rule = add_probe(rule, settings.choices["algorithm"], base.build_whole_rule, base.task.flat.initial_d)
     diagnostics = settings.parts["diagnostics"].build()
     model_d = base.task.flat.initial_d()
     executor: WorkQueue | SplitExecutor
@@ -133,17 +137,6 @@ def _lay_foundation(settings: Settings, clients: Sequence[int] | None) -> Founda
     return Foundation(settings, streams, storage, Stop(), task, chosen, cores, kind, cut, native, graphs)
 
 
-def _build_stoppable_rule(base: Foundation) -> ServerRule:
-    """Build the rule, which a stop signal interrupts; a user's rule with a check of its state."""
-    settings, rule = base.settings, base.build_whole_rule()
-    if isinstance(rule, SplitRule):
-        rule.stop = base.stop.received
-    # tests restore the classes of this package at every event
-    if all(is_built_in(settings.parts[group].target) for group in ("algorithm", "distillation")):
-        return rule
-    return add_probe(rule, settings.choices["algorithm"], base.build_whole_rule, base.task.flat.initial_d)
-
-
 def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExecutor, memory.Vectors]:
     """Build the executor of a cut model. Raises BenchError if the run does not fit into memory."""
     settings, task, cut = base.settings, base.task, base.cut
@@ -172,7 +165,20 @@ def _build_work_queue(
     settings, task, device = base.settings, base.task, base.chosen.name
     n, flat = settings.root.n_clients, task.flat
     local, batches = base.build_local()
-    computer = _build_computer(base, local, batches, rule.needs.outputs)
+    client, graphs = settings.parts["client"].config, base.graphs
+    computer = make_computer(
+        base.executor_kind,
+        task,
+        local,
+        batches,
+        base.streams,
+        cores=base.cores,
+        network=graphed_network(task, graphs, client.batch_size) if base.executor_kind == "graph" else base.native,
+        capture=None if graphs is None else partial(capture_checked, graphs),
+        augment=client.augment,
+        statistics_rate=settings.parts["model"].config.statistics_rate,
+        reports=rule.needs.outputs,
+    )
     vectors = _count_vectors(base, rule, computer, diagnostics)
     parts = computer.activations(largest_batch(settings, task)), task.evaluation_bytes()
     # graphs keep their memory, and other threads compute while the main one evaluates
@@ -195,25 +201,6 @@ def _build_work_queue(
     if live is not None:
         return live.queue, vectors, live
     return WorkQueue(source, memories=memories, keeps_base=rule.needs.base), vectors, None
-
-
-def _build_computer(base: Foundation, local: LocalTraining, batches: Batches, reports: bool) -> SequentialComputer:
-    """Build the computer of uploads. reports: with the model's outputs on the server's samples"""
-    settings, task, graphs = base.settings, base.task, base.graphs
-    client = settings.parts["client"].config
-    return make_computer(
-        base.executor_kind,
-        task,
-        local,
-        batches,
-        base.streams,
-        cores=base.cores,
-        network=graphed_network(task, graphs, client.batch_size) if base.executor_kind == "graph" else base.native,
-        capture=None if graphs is None else partial(capture_checked, graphs),
-        augment=client.augment,
-        statistics_rate=settings.parts["model"].config.statistics_rate,
-        reports=reports,
-    )
 
 
 def _build_live(

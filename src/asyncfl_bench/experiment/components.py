@@ -132,22 +132,18 @@ class Components(Foundation):
         activations = f", activations up to {held:.0f} MiB" if held >= 1 else ""
         choice = settings.choices.get
         steps = f"; {DEFAULT_STEPS}" if settings.default_steps else ""
+        facts, empty, own = self.task.describe(), list(map(str, self.task.untrained)), self.task.left_out_clients
+        without = f" ({len(empty)} without training samples: {list_some(empty)})" if empty else ""
+        split = f" (the {own} of the data are left out by heterogeneity={choice('heterogeneity')})" if own else ""
+        samples = f"{facts['train_samples']} samples of {facts['classes']} classes{without}"
         return (
-            f"{choice('algorithm')} on {choice('dataset')}: {self._describe_data()}, {choice('model')} of "
+            f"{choice('algorithm')} on {choice('dataset')}: {samples}, {settings.root.n_clients} clients{split}, "
+            f"{choice('model')} of "
             f"{self.task.flat.d} parameters; "
             f"until {budget} on the {settings.root.clock} clock; {self.device}{threads} ({self.chosen.reason}), "
             f"{self.executor_kind}, "
             f"model vectors up to {self.needs.vectors / 2**20:.0f} MiB{elsewhere}{activations}{steps}"
         )
-
-    def _describe_data(self) -> str:
-        """Return the numbers of samples, classes and clients, and which of them are without samples or left out."""
-        facts, empty, own = self.task.describe(), list(map(str, self.task.untrained)), self.task.left_out_clients
-        without = f" ({len(empty)} without training samples: {list_some(empty)})" if empty else ""
-        chosen = self.settings.choices.get("heterogeneity")
-        split = f" (the {own} of the data are left out by heterogeneity={chosen})" if own else ""
-        samples = f"{facts['train_samples']} samples of {facts['classes']} classes{without}"
-        return f"{samples}, {self.settings.root.n_clients} clients{split}"
 
 
 @dataclass(frozen=True)

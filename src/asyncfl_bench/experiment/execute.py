@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -189,15 +189,6 @@ def _describe_use(directory: Path) -> str:
     return f"{directory}: another process is working on this run; wait for it, or choose another directory"
 
 
-def _changed_files(summary: Path, digests: Mapping[str, str]) -> str:
-    """Return the parts whose files are not those of the run with this summary; empty if there are none."""
-    try:
-        before = dict(read_json(summary).get("digests", {}))
-    except (OSError, ValueError, TypeError, AttributeError):
-        return ""
-    return ", ".join(name for name, digest in digests.items() if before.get(name, digest) != digest)
-
-
 def _refuse_run_without_precision(directory: Path) -> None:
     """Raise InputError for a run of an earlier version, without the setting, if it was or may have been on a GPU.
 
@@ -235,7 +226,11 @@ def _refuse_another_run(settings: Settings) -> None:
     there = [name for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME) if (directory / name).exists()]
     if root.rerun or not there:
         return
-    held, changed = identity_in(directory), _changed_files(directory / SUMMARY_NAME, settings.digests)
+    held, before = identity_in(directory), {}
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        before = dict(read_json(directory / SUMMARY_NAME).get("digests", {}))
+    # parts whose files are not those of the run with this summary
+    changed = ", ".join(name for name, digest in settings.digests.items() if before.get(name, digest) != digest)
     if held == settings.identity and not changed:
         return
     if settings.place is None:

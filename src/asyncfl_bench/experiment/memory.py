@@ -220,7 +220,9 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     if not (missing := _missing_memory(vectors.needs(n), free)):
         return
     vectors, fitting = most or vectors, []
-    for changes in _other_caches(vectors, device):
+    caches = [{"place": place} for place in (["disk"] if device == "cpu" else ["host", "disk"])]
+    caches += [] if vectors.on_clients else [{"precision": "bf16"}, {"precision": "int8"}]
+    for changes in caches if vectors.cache is not None and vectors.chosen else ():
         assert vectors.cache is not None
         if not _missing_memory(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
@@ -290,13 +292,6 @@ def _missing_memory(needs: MemoryNeeds, free: dict[str, tuple[str, int | None]])
         for place, (name, available) in free.items()
         if available is not None and sizes[place] > available
     ]
-
-
-def _other_caches(vectors: Vectors, device: str) -> list[dict[str, str]]:
-    if vectors.cache is None or not vectors.chosen:
-        return []
-    places = [{"place": place} for place in (["disk"] if device == "cpu" else ["host", "disk"])]
-    return places if vectors.on_clients else [*places, {"precision": "bf16"}, {"precision": "int8"}]
 
 
 def _free_disk(folder: Path) -> int | None:
