@@ -18,7 +18,6 @@ from asyncfl_bench.files import (
     clean_text,
     is_locked,
     read_yaml,
-    remove_leftovers,
     say,
     show,
     to_yaml,
@@ -123,8 +122,8 @@ def test_a_full_disk_is_named_by_checkpoints_and_models(monkeypatch, tmp_path):
 def test_what_a_killed_process_left_is_removed(tmp_path):
     for name in (".file.123.tmp", "file", ".other.123.tmp"):
         (tmp_path / name).touch()
-    remove_leftovers(tmp_path / "file")
-    assert {each.name for each in tmp_path.iterdir()} == {"file", ".other.123.tmp"}
+    RunDirectory(tmp_path).remove_leftovers()
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_object_that_a_yaml_has_twice_is_written_twice(tmp_path):

@@ -164,12 +164,6 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache", "XDG_CACHE_HOME")) / "asyncfl_bench"
 
 
-def remove_leftovers(path: Path) -> None:
-    """Remove what killed processes left of ``path``. Only for a file that no other process is writing."""
-    for temporary in path.parent.glob(f".{path.name}.*.tmp"):
-        temporary.unlink(missing_ok=True)
-
-
 def is_locked(path: Path) -> bool:
     """Return True if a process holds this lock file, as each process does during a run. Raises OSError."""
     try:

@@ -138,11 +138,11 @@ def test_a_run_that_cannot_fit_refuses_with_the_numbers_and_what_would_fit(monke
 def test_uploads_that_a_live_run_keeps_are_counted_by_its_budget(monkeypatch, tmp_path):
     words = ["algorithm=ca2fl", "live=processes", "live.keep_uploads=true", "n_clients=8", "budget.uploads=200"]
     settings = compose(words)
-    assert memory.kept_bytes(settings, 650) == 200 * 4 * (3 + 650)  # the size of such a run's uploads.bin
-    assert memory.kept_bytes(compose([*words[:3], "budget.server_iterations=7"]), 650) == 7 * 10 * 4 * (3 + 650)
+    assert memory.kept_bytes(settings.kept_uploads, 650) == 200 * 4 * (3 + 650)  # the size of such a run's uploads.bin
+    assert compose([*words[:3], "budget.server_iterations=7"]).kept_uploads == 7 * 10
     monkeypatch.setattr(memory, "_free_disk", lambda folder: 522_399)
     with pytest.raises(ConfigError, match=r"keep_uploads=true: takes 510.2 KiB in runs, where 510.2 KiB are free;"):
-        memory.refuse_if_disk_too_small(memory.kept_bytes(settings, 650), settings.directory)
+        memory.refuse_if_disk_too_small(memory.kept_bytes(settings.kept_uploads, 650), settings.directory)
 
 
 @pytest.mark.parametrize("executor", ["sequential", "threads", "batched"])

@@ -22,11 +22,11 @@ from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending
 from ..multirun.axes import SHORT
 from ..multirun.decide_words import split_request
-from ..multirun.run import closing_line, plan_multirun
+from ..multirun.run import plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, unknown_option
 from .json_objects import Fields, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
-from .repetition import repeat_run, replay_run
+from .repetition import execute_and_print, repeat_run, replay_run
 
 if TYPE_CHECKING:
     from ..config import Settings
@@ -215,11 +215,7 @@ def _check_single_run(overrides: list[str]) -> None:
 
 def _run_single(overrides: list[str], json_object: JsonObject) -> int:
     _check_single_run(overrides)
-    settings = compose(overrides)
-    from ..experiment import execute  # torch comes in here, the settings are known to be valid
-
-    result = execute(settings, ends_process=True)
-    show(closing_line(result, settings.time_unit))
+    result = execute_and_print(compose(overrides))
     json_object.add(describe_run, result)
     return result.exit_code
 

@@ -120,8 +120,8 @@ def _toml_string(text: str) -> str:
 def write(folder: Path, words: list[str], n_clients: int) -> str:
     """Write the app, or renew it. Returns how to start it. Raises ConfigError for a folder with something else."""
     is_free = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
-    mark, file = FILES["pyproject.toml"].partition("\n")[0], folder / "pyproject.toml"
-    is_own = file.is_file() and file.read_text(encoding="utf-8", errors="replace").startswith(mark)
+    mark, project = FILES["pyproject.toml"].partition("\n")[0], folder / "pyproject.toml"
+    is_own = project.is_file() and project.read_text(encoding="utf-8", errors="replace").startswith(mark)
     if not (is_free or is_own):
         raise ConfigError("--live-app", folder, "must be a new folder, or one that --live-app wrote")
     texts = {

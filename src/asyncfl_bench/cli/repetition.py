@@ -21,7 +21,7 @@ def replay_run(flag: str, names: list[str]) -> int:
     from ..experiment.replay import compare_result, note_comparison, replay_settings
 
     settings = replay_settings(names[0])
-    result = _execute(settings)
+    result = execute_and_print(settings)
     if result.signal is not None:
         return result.exit_code
     live = expand_home(names[0], flag)
@@ -42,7 +42,7 @@ def repeat_run(flag: str, names: list[str]) -> int:
 
     archive, identity = names
     record = find_archived_run(archive, identity)
-    result = _execute(settings_to_repeat(record, archive, overrides))
+    result = execute_and_print(settings_to_repeat(record, archive, overrides))
     if result.signal is not None:
         return result.exit_code
     repetition = compare_repetition(record, result)
@@ -50,7 +50,7 @@ def repeat_run(flag: str, names: list[str]) -> int:
     return 1 if repetition.difference else 0
 
 
-def _execute(settings: Settings) -> RunResult:
+def execute_and_print(settings: Settings) -> RunResult:
     """Run and print the closing line."""
     from ..experiment import execute  # torch comes in here
 

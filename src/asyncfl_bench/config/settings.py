@@ -266,6 +266,14 @@ class Settings:
         return root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
 
     @property
+    def kept_uploads(self) -> int:
+        """Uploads that a live run keeps on disk at most; 0 if it keeps none or its budget does not say."""
+        if not self.parts["live"].config.keep_uploads:
+            return 0
+        amounts, limits = self.budget.amounts, {"uploads": 1, "server_iterations": self.uploads_per_iteration}
+        return int(min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0))
+
+    @property
     def identity(self) -> str:
         """8 hex digits of a hash over everything that decides the run's numbers."""
         return identity_of_tree(self.tree, self.digests)

@@ -190,7 +190,7 @@ def _build_work_queue(
         rule.needs.keeps, n, model_d, place, base.storage, server_d=lambda: rule.variate_d, lr=local.lr
     )
     shape_uc = (task.server.samples, task.server.classes) if rule.needs.outputs and task.server else None
-    kept = memory.kept_bytes(settings, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
+    kept = memory.kept_bytes(settings.kept_uploads, flat.d, 0 if shape_uc is None else math.prod(shape_uc))
     memory.refuse_if_disk_too_small(kept, settings.directory)
     live = _build_live(base, computer, memories, shape_uc)
     source: Computer = computer

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..config.settings import OBSERVERS, Settings
 from ..diagnostics.base import has_diagnostics
 from ..errors import BenchError, ConfigError, first_line, typed_line
-from ..files import atomic_write, read_tensors, remove_leftovers, say
+from ..files import atomic_write, read_tensors, say
 from ..simulation.budget import Counters
 from ..storage import bytes_of
 from ..tracking.records import read_directory
@@ -195,7 +195,6 @@ def write_checkpoint(path: Path, identity: str, state: dict, version: int = 0) -
     """
     import torch
 
-    remove_leftovers(path)
     content = {"format": FORMAT, "results_version": version, "identity": identity, "state": state}
     try:
         with atomic_write(path, previous=previous_path(path)) as file:

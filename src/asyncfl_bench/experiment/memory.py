@@ -252,14 +252,9 @@ def largest_batch(batch_size: int | str, samples: int) -> int:
     return samples if isinstance(batch_size, str) else min(batch_size, samples)
 
 
-def kept_bytes(settings: Settings, d: int, outputs: int = 0) -> int:
-    """Return the bytes of uploads that a live run keeps on disk; 0 if it keeps none or its budget does not say."""
-    amounts = settings.budget.amounts
-    if not settings.parts["live"].config.keep_uploads:
-        return 0
-    limits = {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
-    uploads = min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0)
-    return int(uploads) * FLOAT * (3 + d + outputs)
+def kept_bytes(uploads: int, d: int, outputs: int = 0) -> int:
+    """Return the bytes of uploads that a live run keeps on disk. uploads: as ``Settings.kept_uploads``"""
+    return uploads * FLOAT * (3 + d + outputs)
 
 
 def refuse_if_disk_too_small(kept: int, directory: Path) -> None:

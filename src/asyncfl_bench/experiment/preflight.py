@@ -174,7 +174,7 @@ class Preflight:
     def _check_memory(self, settings: Settings, found: Found, is_split: bool) -> Found:
         n, device = settings.root.n_clients, machine.known_device(settings.root.device)
         if found.size is not None and (found.samples or not settings.needs.cuts):
-            memory.refuse_if_disk_too_small(memory.kept_bytes(settings, found.size.d), settings.directory)
+            memory.refuse_if_disk_too_small(memory.kept_bytes(settings.kept_uploads, found.size.d), settings.directory)
             least, most = memory.bound_vectors(settings, found.size, found.samples, found.classes)
             found = replace(found, state=memory.checkpoint_needs(most, n))
             if device is not None:

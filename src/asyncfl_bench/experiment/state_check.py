@@ -139,8 +139,9 @@ class ProbedRule:
             return False
         if rule.needs.second_vector and not is_same(rule.variate_d, copied.variate_d):
             return False
-        both_record = isinstance(rule, Recorder) and isinstance(copied, Recorder)
-        return not both_record or is_same(rule.decisions(), copied.decisions())
+        if isinstance(rule, Recorder) and isinstance(copied, Recorder):
+            return is_same(rule.decisions(), copied.decisions())
+        return True
 
     def _describe_failure(self, error: Exception) -> BenchError:
         return BenchError(

@@ -260,7 +260,7 @@ def _run_bytes(
     models = 8.0 * d if settings.root.trace else 0.0
     rows = used.get("uploads", used.get("server_iterations", 0)) if settings.root.trace else 0
     tables = POINT * count_points(settings.tree, used) + TRACE_ROW * rows
-    rest = FILES + models + tables + memory.kept_bytes(settings, d)
+    rest = FILES + models + tables + memory.kept_bytes(settings.kept_uploads, d)
     return rest + at_end * state.total, rest + at_most * state.total + state.disk
 
 
