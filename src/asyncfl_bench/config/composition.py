@@ -25,7 +25,6 @@ from .classes import part_class
 from .overrides import (
     Override,
     check_hydra,
-    check_hydra_of_single_run,
     check_hydra_words,
     check_plugin,
     has_interpolation,
@@ -54,7 +53,7 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
     check_hydra_words(overrides, multirun=False)
     run = Compositions().config(overrides)
     settings = _placed_settings(run, overrides, own)
-    check_hydra_of_single_run(run.hydra)
+    check_hydra(run.hydra, multirun=False)
     return settings
 
 
@@ -158,7 +157,7 @@ def check_composed(
     own: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> Settings:
     """Check a composed config with what was chosen for it. own: as in compose. Raises ConfigError."""
-    check_hydra(hydra)
+    check_hydra(hydra, multirun=True)  # one of several, for all that is known here
     choices = dict(hydra.runtime.choices)
     profile, paper = choices["profile"], choices["paper"]
     if profile != "published" and paper not in papers_with(profile):

@@ -17,6 +17,7 @@ from .choices import VARIANTS, choice_file, groups, options, variant
 from .classes import class_sections, part_class
 from .places import places
 from .settings import LISTED, PARTS, ROOT_SECTIONS, RootConfig
+from .suggestions import USAGE
 
 LAUNCHERS = "hydra/launcher"
 _WIDTH = 100
@@ -27,23 +28,7 @@ def overview() -> str:
     lines = [
         "afl-run: simulate asynchronous federated learning.",
         "",
-        "  afl-run algorithm=ace delay=exp_beta30             one run",
-        "  afl-run -m algorithm=ace,fedbuff seed=0,1,2        a grid of runs",
-        "  afl-run sweep=ace/figure2 scale=small --plan       what a sweep would run, and how long; --measure tries it",
-        "  afl-run -m algorithm=ace,mine decide=true          adds seeds until each pair is decided",
-        "  afl-run --resume DIR                               resume an interrupted run",
-        "  afl-run sweep=ace/figure2 --archive DIR            finished runs are those in archives below DIR",
-        "  afl-run --list [WHERE]                             past runs: state, accuracy, command",
-        "  afl-run --replay DIR                               repeat a live run in the simulator; the same bits?",
-        "  afl-run --repeat ARCHIVE IDENTITY                  repeat an archived run; the same numbers?",
-        "  afl-run --live-app DIR algorithm=ca2fl             write a live run as a Flower app, and how to start it",
-        "  afl-run --sync runs                                send what W&B kept offline",
-        "  afl-run --import-fleet FILE                        devices of FedScale or FLASH as a file of a fleet",
-        "  afl-run --config-dir DIR algorithm=mine            parts of your own, from a folder like conf/",
-        "  afl-run --check algorithm=mine                     check a server rule of yours against the contract",
-        "  afl-run --help algorithm=ace                       a choice's settings; --help algorithm lists the choices",
-        "  afl-run algorithm=ace --cfg job                    show the composed settings, run nothing",
-        "  --json behind a run, --plan, --check or --list     one object for a program",
+        USAGE,
         "",
         "Groups (group=choice), then any setting in them (delay.beta=10):",
     ]

@@ -261,20 +261,16 @@ def check_plugin(one: Override) -> None:
         raise ConfigError(one.key, name, f"is chosen by name: {group}=NAME")
 
 
-def check_hydra(hydra: Any) -> None:
-    """Raise ConfigError for settings of Hydra's, of whatever file, that no run can have. hydra: composed."""
+def check_hydra(hydra: Any, *, multirun: bool) -> None:
+    """Raise ConfigError for settings of Hydra's, of whatever file, that the run cannot have. hydra: composed."""
+    from omegaconf import OmegaConf
+
     if hydra.job.chdir:
         raise ConfigError("hydra.job.chdir", True, "would give relative paths another meaning in each run; omit it")
     if hydra.output_subdir is not None:
         files = "has no effect: config.yaml in the run directory has all settings; omit it"
         raise ConfigError("hydra.output_subdir", hydra.output_subdir, files)
-
-
-def check_hydra_of_single_run(hydra: Any) -> None:
-    """Raise ConfigError for settings of Hydra's, of whatever file, that act on a multirun alone. hydra: composed."""
-    from omegaconf import OmegaConf
-
-    for key, default in _AROUND_JOBS.items():
+    for key, default in () if multirun else _AROUND_JOBS.items():
         if (value := OmegaConf.select(hydra, key)) != default:
             raise ConfigError(f"hydra.{key}", value, "has no effect on a single run; goes with -m")
 
