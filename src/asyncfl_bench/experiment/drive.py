@@ -14,7 +14,7 @@ from ..tracking.rundir import INITIAL_NAME, MODEL_NAME
 from ..tracking.trackers import RunFacts
 from . import machine
 from .checkpoint import Checkpoints
-from .evaluate import Evaluations, Stopwatch
+from .evaluate import Evaluations, Stopwatch, used_amounts
 from .result import FILES
 
 if TYPE_CHECKING:
@@ -126,6 +126,7 @@ class Run:
         """The content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall, average = parts.simulation.counters, self.stopwatch.seconds, self.evaluations.average
+        amounts = used_amounts(used, parts.rule.needs)
         better = {metric: word for one in parts.simulation.observers for metric, word in one.better.items()}
         return {
             "exit_status": status,
@@ -161,27 +162,12 @@ class Run:
             "arrivals": self.evaluations.arrivals.summary(used.iteration),
             **({"clients": self.evaluations.clients} if self.evaluations.clients else {}),
             **({"average": {"uploads": average.window, **average.last}} if average else {}),
-            "used": self._summarize_use(),
+            "used": {"server_iterations": amounts.pop("iteration"), **amounts},
             "wall_seconds": wall,
             "evaluation_seconds": self.evaluations.seconds,
             **({"server_seconds": parts.rule.wall_times()} if isinstance(parts.rule, Distilled) else {}),
             "updates_per_second": used.uploads / wall if wall else 0.0,
             **self._summarize_machine(),
-        }
-
-    def _summarize_use(self) -> dict:
-        """Return the amounts that the run used, and the numbers of lost and cancelled pieces of work."""
-        used, needs = self.components.simulation.counters, self.components.rule.needs
-        return {
-            "server_iterations": used.iteration,
-            "uploads": used.uploads,
-            "client_steps": used.client_steps,
-            "virtual_time": used.virtual_time,
-            "discarded": used.discarded,
-            "uplink_bytes": used.uplink_bytes,
-            "downlink_bytes": used.downlink_bytes,
-            **({"messages": used.messages, "server_steps": used.server_steps} if needs.cuts else {}),
-            **({} if needs.restart_at is None else {"cancelled": used.cancelled}),
         }
 
     def _summarize_machine(self) -> dict:

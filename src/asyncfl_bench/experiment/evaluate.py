@@ -6,8 +6,8 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from ..simulation.budget import TARGET
 from ..simulation.observer import Observer
 from ..stateful import Stateful
 from ..tracking.progress_bar import Progress
-from ..tracking.rundir import CLIENTS_NAME
+from ..tracking.rundir import CLIENTS_NAME, COUNTERS
 
 if TYPE_CHECKING:
     from ..algorithms.base import ServerRule
+    from ..algorithms.needs import Needs
     from ..simulation.budget import Counters
     from ..tracking.rundir import RunDirectory
     from ..tracking.trackers import Trackers
@@ -178,20 +179,8 @@ class Evaluations(Observer, Stateful):
             if self.average is not None:
                 self.average.last = parts.task.evaluate(self.average.mean_d)
         self.seconds += time.monotonic() - started
-        wall = self._stopwatch.seconds
-        row: dict[str, object] = {
-            "iteration": counters.iteration,
-            "uploads": counters.uploads,
-            "client_steps": counters.client_steps,
-            "virtual_time": counters.virtual_time,
-            "wall_time": wall,
-            "uplink_bytes": counters.uplink_bytes,
-            "downlink_bytes": counters.downlink_bytes,
-        }
-        if parts.rule.needs.cuts:
-            row |= {"messages": counters.messages, "server_steps": counters.server_steps}
-        if parts.rule.needs.restart_at is not None:
-            row["cancelled"] = counters.cancelled
+        amounts = used_amounts(counters, parts.rule.needs) | {"wall_time": self._stopwatch.seconds}
+        row: dict[str, object] = {name: amounts[name] for name in (*COUNTERS, *amounts) if name != "discarded"}
         row |= measured | self.arrivals.metrics(counters.iteration) | self.steps.metrics()
         row |= _checked_numbers(parts.rule, "stats", parts.rule.stats(), row)
         if self.average is not None:
@@ -295,6 +284,13 @@ def _checked_numbers(
         if name.endswith("accuracy") and not (0 <= found[name] <= 1 or math.isnan(found[name])):
             raise BenchError(f"{what}: must be a share, 0 to 1, as its name ends in accuracy")
     return found
+
+
+def used_amounts(counters: Counters, needs: Needs) -> dict[str, Any]:
+    """Return the amounts that a run has used, by name, without those that a rule of these needs never uses."""
+    unused = [] if needs.cuts else ["messages", "server_steps"]
+    unused += ["cancelled"] if needs.restart_at is None else []
+    return {name: amount for name, amount in asdict(counters).items() if name not in unused}
 
 
 def _time_key(counters: Counters) -> tuple:
