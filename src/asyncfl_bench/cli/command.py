@@ -22,14 +22,14 @@ from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending
 from ..multirun.axes import SHORT
 from ..multirun.decide_words import split_request
-from ..multirun.run import plan_multirun
+from ..multirun.run import closing_line, plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, unknown_option
 from .json_objects import Fields, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
 from .listing import list_runs
-from .repetition import execute_and_print, repeat_run, replay_run
 
 if TYPE_CHECKING:
     from ..config import Settings
+    from ..experiment import RunResult
 
 _UNREAD = (errno.EPIPE, errno.ENOSPC, errno.EIO)
 _JSON = "--json"
@@ -127,8 +127,8 @@ def _run_command(arguments: list[str], json_object: JsonObject) -> int:
             return send_offline_runs(arguments[1:] or ["runs"])
         others = {
             "--import-fleet": _import_fleet,
-            "--replay": replay_run,
-            "--repeat": repeat_run,
+            "--replay": _replay_run,
+            "--repeat": _repeat_run,
             "--live-app": _write_live_app,
         }
         flag, _, name = arguments[0].partition("=") if arguments else ("", "", "")
@@ -215,9 +215,54 @@ def _check_single_run(overrides: list[str]) -> None:
 
 def _run_single(overrides: list[str], json_object: JsonObject) -> int:
     _check_single_run(overrides)
-    result = execute_and_print(compose(overrides))
+    result = _execute(compose(overrides))
     json_object.add(describe_run, result)
     return result.exit_code
+
+
+def _replay_run(flag: str, names: list[str]) -> int:
+    """Run the replay of a live run; print and note whether it gives the same bits. Returns 1 if it does not."""
+    if len(names) != 1 or names[0].startswith("-"):
+        raise ConfigError(flag, " ".join(names), f"must name one run directory: afl-run {flag} DIR")
+    from ..experiment.replay import compare_result, note_comparison, replay_settings
+
+    settings = replay_settings(names[0])
+    result = _execute(settings)
+    if result.signal is not None:
+        return result.exit_code
+    live = expand_home(names[0], flag)
+    comparison = compare_result(live, result)
+    show(comparison)
+    note_comparison(live, comparison, settings.identity)
+    return 1 if comparison.difference else 0
+
+
+def _repeat_run(flag: str, names: list[str]) -> int:
+    """Run an archived run again and print whether it gives the same numbers. Returns 1 if it does not."""
+    overrides = [word for word in names if "=" in word]
+    names = [word for word in names if word not in overrides]
+    if len(names) != 2 or any(word.startswith("-") for word in (*names, *overrides)):
+        example = f"afl-run {flag} results/ace/archive 5b1a564a data_dir=DIR"
+        raise ConfigError(flag, " ".join(names), f"must name an archive and the identity of a run: {example}")
+    from ..experiment.replay import compare_repetition, find_archived_run, settings_to_repeat
+
+    archive, identity = names
+    record = find_archived_run(archive, identity)
+    result = _execute(settings_to_repeat(record, archive, overrides))
+    if result.signal is not None:
+        return result.exit_code
+    repetition = compare_repetition(record, result)
+    show(repetition)
+    return 1 if repetition.difference else 0
+
+
+def _execute(settings: Settings) -> RunResult:
+    """Run and print the closing line."""
+    from ..experiment import execute  # torch comes in here
+
+    result = execute(settings, ends_process=True)
+    show(closing_line(result, settings.time_unit))
+    return result
 
 
 def _write_live_app(flag: str, names: list[str]) -> int:
