@@ -2,16 +2,18 @@
 
 import re
 import shlex
+from pathlib import Path
 
 import hydra
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from tiers import slow
 
-from asyncfl_bench.cli import command
+from asyncfl_bench.cli import command, hydra_flags
 from asyncfl_bench.config import choices, compose, overrides
 from asyncfl_bench.config.other_names import NOT_HERE, OTHER_CHOICES, without_marks
 from asyncfl_bench.config.settings import PARTS
+from asyncfl_bench.config.suggestions import OPTIONS
 from asyncfl_bench.errors import format_value
 
 RUNS = [
@@ -155,3 +157,9 @@ def test_a_flag_of_hydras_without_a_value_shows_the_first_one(afl_run):
     assert "eta: " in (shown := afl_run("--cfg", "algorithm=asgd").stdout)
     assert shown == afl_run("--cfg", "job", "algorithm=asgd").stdout
     assert (found := afl_run("--info")).returncode == 0 and "Config search path" in found.stdout
+
+
+def test_every_option_of_the_command_is_in_the_help_text_from_which_options_are_suggested():
+    source = Path(command.__file__).read_text(encoding="utf-8")
+    flags = {*re.findall('"(--[a-z-]+)"', source), *hydra_flags.FOLDER_FLAGS}
+    assert len(flags) > 12 and not flags - {*OPTIONS}

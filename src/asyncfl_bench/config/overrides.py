@@ -123,9 +123,9 @@ def type_value(key: str, value: Any) -> str:
 
 def quote_override(key: str, text: str) -> str:
     """Return the override that sets ``key`` to the text, with quotes around any special signs."""
-    escaped = re.sub(r"(\\*)'", r"\1\1\\'", text)  # backslashes count only before a quote, and at the end
-    escaped += "\\" * (len(escaped) - len(escaped.rstrip("\\")))
-    return f"{key}='{escaped}'"
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return f"{key}={QuotedString(text, Quote.single).with_quotes()}"
 
 
 @functools.lru_cache(maxsize=8192)
