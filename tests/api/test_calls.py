@@ -11,7 +11,7 @@ from torch.utils.data import TensorDataset
 
 import asyncfl_bench
 from asyncfl_bench import ConfigError, Observer, run, sweep
-from asyncfl_bench.api.objects import list_overrides
+from asyncfl_bench.api.calls import list_overrides
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.overrides import parse_override
 

@@ -33,7 +33,7 @@ from ..ranges import absent_settings, describe_range, setting_fields
 from ..simulation.budget import TARGET
 from .choices import choices_with
 from .classes import digest_code, digest_modules, part_class
-from .overrides import Override, describe_multirun, parse_override
+from .overrides import Override, describe_multirun
 from .settings import (
     ABSENT,
     DATA_VARIABLE,
@@ -325,14 +325,13 @@ def _unknown_setting(
     return UnknownSetting(one.key, value, f"no such setting{inside}{near}{known}")
 
 
-def replace_limits(tree: dict[str, Any], overrides: Iterable[str]) -> None:
-    """Limits among ``overrides`` replace all limits that yaml files set, except a target, which a run may miss.
+def replace_limits(tree: dict[str, Any], words: Sequence[Override]) -> None:
+    """Limits among ``words`` replace all limits that yaml files set, except a target, which a run may miss.
 
     Raises ConfigError when none is left.
     """
     if not isinstance(tree["budget"], dict):
         return  # what it must be is said by the check of all settings
-    words = [parse_override(text) for text in overrides]
     keys = [one.key.removeprefix("budget.") for one in words if one.key.startswith("budget.")]
     keys += [key for one in words if one.key == "budget" and isinstance(one.value, dict) for key in one.value]
     given = {key: tree["budget"].get(key) for key in keys if key != TARGET}

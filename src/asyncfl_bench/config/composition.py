@@ -86,7 +86,7 @@ class Compositions:
         tree = copy.deepcopy(composed.raw)
         added = {one.key for one in values if set_value(tree, one, self._groups)}
         run = RunConfig(composed, tree, words, self._clock, added)
-        replace_limits(run.tree, [one.text for one in words])
+        replace_limits(run.tree, words)
         return run
 
     def compose_choices(self, words: Iterable[Override]) -> Composition:

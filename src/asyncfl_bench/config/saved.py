@@ -221,7 +221,7 @@ def resumed_settings(directory: str, words: list[Override]) -> Settings:
     if identity_of_tree(same, was.digests) != was.identity:
         raise ConfigError("resume", path, f"was made by another version, which had other settings; {START_AGAIN}")
     _change_saved(tree, words, "a resumed run", ["budget"])
-    replace_limits(tree, [one.text for one in words])
+    replace_limits(tree, words)
     tree["resume"] = str(path)
     settings = check_settings(tree)
     settings.place = path

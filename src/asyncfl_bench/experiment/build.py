@@ -23,7 +23,7 @@ from ..clients.versions import ClientVectors, build_memories
 from ..config import Settings
 from ..config.check import check_settings
 from ..config.places import named_folders, use_folders
-from ..errors import ConfigError, check, is_built_in
+from ..errors import BenchError, ConfigError, check, first_line, is_built_in
 from ..files import say
 from ..kernels.graphed import capture_checked, graphs_or_none
 from ..live.choice import Flower, Simulated
@@ -41,7 +41,7 @@ from ..simulation.recorded import check_same_record
 from ..storage import Storage
 from . import machine, memory
 from .checkpoint import stored_device
-from .components import Components, Foundation, build_cut, build_run_task, choose_device, largest_batch, move_task
+from .components import Components, Foundation, build_cut, build_run_task, choose_device, largest_batch
 from .dry_run import NullComputer, NullServer, NullVariates, peak_vectors
 from .result import data_files
 from .state_check import add_probe
@@ -111,7 +111,10 @@ def _lay_foundation(settings: Settings, clients: Sequence[int] | None) -> Founda
     device = chosen.name
     machine.refuse_unsupported(root, device)
     machine.make_deterministic(device, root.precision)
-    move_task(task, device)
+    try:
+        task.to(device)
+    except RuntimeError as error:
+        raise BenchError(f"the data set and the model do not fit on {device}: {first_line(error)[:200]}") from error
     flat, cores = task.flat, machine.available_cores(root.threads)
     cut = build_cut(settings, task)
     native = native_network(root.executor, device, task, cut)

@@ -212,14 +212,6 @@ def build_run_task(settings: Settings, streams: Streams, clients: Sequence[int] 
         raise BenchError(f"the data set and the model could not be built: {first_line(error)[:200]}") from error
 
 
-def move_task(task: Task, device: str) -> None:
-    """Move the data and the model. Raises BenchError if they do not fit."""
-    try:
-        task.to(device)
-    except RuntimeError as error:
-        raise BenchError(f"the data set and the model do not fit on {device}: {first_line(error)[:200]}") from error
-
-
 def build_cut(settings: Settings, task: Task) -> Cut | None:
     """Split the model into two parts for rules that need it; None for other rules.
 

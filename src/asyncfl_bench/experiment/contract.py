@@ -83,11 +83,6 @@ class Candidate:
         return [(int(c), torch.tensor(generator.normal(size=D)).float(), int(generator.choice(stale))) for c in clients]
 
 
-def _unwrap(rule: Any) -> ServerRule:
-    """Return the rule inside a ``ProbedRule``; any other rule unchanged."""
-    return rule.rule if isinstance(rule, ProbedRule) else rule
-
-
 def add_defaults(words: list[str], *defaults: str) -> list[str]:
     """Add the defaults for settings that the words do not name."""
     keys = {parse_override(text).key for text in words}
@@ -255,7 +250,8 @@ def check_resume(candidate: Candidate) -> None:
         half.executor.close()
         resumed = build_run(settings)
         resumed.load_state_dict(state)
-        differing = differing_attributes(*(_unwrap(parts.rule) for parts in (half, resumed)))
+        rules: list[Any] = [half.rule, resumed.rule]
+        differing = differing_attributes(*(one.rule if isinstance(one, ProbedRule) else one for one in rules))
         if resumed.simulation.finish_reason() is None:
             resumed.simulation.run()
         resumed.executor.close()

@@ -200,7 +200,7 @@ def _run_job(config: DictConfig) -> dict | float:
             config = composition([*words["hydra"], *words["task"]]).config
             chosen = config.hydra
         tree = to_containers(config)
-        replace_limits(tree, words["task"])
+        replace_limits(tree, [parse_override(text) for text in words["task"]])
         settings = check_composed(tree, chosen, words["task"])
         place_run(settings, place.sweep.dir, place.sweep.subdir)
         if not pending.state.current and sys.stderr.isatty():
