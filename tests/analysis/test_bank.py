@@ -54,23 +54,25 @@ def test_a_row_has_the_late_accuracy_and_the_costs_until_the_validation_curve_re
     assert frame.loc[frame["world"] == "bank/digits", "worst_tenth"].between(0, 100).all()
 
 
-def test_a_tuned_run_is_the_judged_run():
+@pytest.mark.parametrize("rule", ["ca2fl", "fedecho"])  # worlds have no settings, and some settings, for the rule
+def test_a_tuned_run_is_the_judged_run(rule):
     rows = load_bank().drop_duplicates(["world", "rule"])
-    for row in rows[rows["rule"] == "ca2fl"].itertuples():
-        words = [f"paper={row.world}", "profile=tuned", "algorithm=ca2fl", f"seed={row.seed}"]
+    for row in rows[rows["rule"] == rule].itertuples():
+        words = [f"paper={row.world}", "profile=tuned", f"algorithm={rule}", f"seed={row.seed}"]
         assert compose(words).identity == row.identity
 
 
 def test_chosen_settings_are_added_to_those_that_a_world_has_for_the_rule(monkeypatch):
-    chosen = {"mine": {"ace": {"algorithm.eta": 0.5}, "fedecho": {"algorithm.eta": 2.0, "client.lr": 0.1}}}
-    monkeypatch.setattr(choices, "chosen_settings", lambda: chosen)
-    of_rule = {"instead": {"unlabelled": "noise"}, "algorithm": {"teacher": 3}}
-    tree = {"profiles": {"published": {"algorithms": {"fedecho": of_rule, "aced": {}}}}}
-    assert choices._add_tuned_profile(tree, "other") is tree
-    assert choices._add_tuned_profile(tree, "mine")["profiles"]["tuned"]["algorithms"] == {
-        "ace": {"algorithm": {"eta": 0.5}},
-        "fedecho": {**of_rule, "algorithm": {"teacher": 3, "eta": 2.0}, "client": {"lr": 0.1}},
+    chosen = {"ace": {"algorithm.eta": 0.5}, "fedecho": {"algorithm.eta": 2.0, "client.lr": 0.1}}
+    monkeypatch.setattr(choices, "chosen_settings", lambda: {"bank/cifar10": chosen})
+    found = {
+        rule: choices.variant("paper_algorithm", f"bank/cifar10/tuned/{rule}") for rule in ("ace", "fedecho", "gas")
     }
+    own = choices.variant("paper_algorithm", "bank/digits/published/fedecho")
+    assert own == {"instead": {"unlabelled": "noise"}, "unlabelled": {"samples": 500}}
+    assert found["fedecho"] == own | {"algorithm": {"eta": 2.0}, "client": {"lr": 0.1}}
+    assert (found["ace"], found["gas"]) == ({"algorithm": {"eta": 0.5}}, None)
+    assert choices.variant("paper_profile", "bank/digits/tuned") is None
 
 
 def test_rows_of_a_rule_replace_its_earlier_rows():
@@ -90,6 +92,8 @@ def test_the_page_is_what_the_archive_says_and_the_best_search_score_was_chosen(
     committed = {path.name: path.read_bytes() for path in FOLDER.iterdir() if path.suffix in (".csv", ".md", ".yaml")}
     assert written == {name: of for name, of in committed.items() if name != bank.TARGETS}, "run afl-report bank"
     runs = load_runs(FOLDER / "archive")
+    assert runs["summary.used.client_steps"].max() == 10_000, "a rule computes one mini-batch an upload"
+    assert set(runs["unlabelled"]) == {"none", "noise"} and set(runs["unlabelled.samples"].dropna()) == {500}
     scores = bank.late_values(load_points(runs), bank.TARGET_METRIC).reindex(runs.index)
     for world, rules in read_yaml(FOLDER / CHOSEN).items():
         for rule, settings in rules.items():
