@@ -129,7 +129,7 @@ def test_what_is_of_another_kind_than_pages_read_makes_its_run_unreadable(tmp_pa
     runs = load_runs(tmp_path)
     assert runs.loc[str(broken), "status"] == "unreadable" and runs.loc[str(broken), "note"].startswith(note)
     page = own_page(runs, "runs")
-    assert len(page.runs) == 1 and page.left_out_text == "1 unreadable"
+    assert len(page.runs) == 1 and [*page.placed.left_out["reason"]] == ["unreadable"]
 
 
 def test_links_to_runs_are_followed_and_a_circle_ends(tmp_path):

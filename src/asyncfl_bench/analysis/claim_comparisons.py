@@ -287,8 +287,7 @@ class ClaimRuns(ClaimQuery):
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:
     """Return which rows have these settings.
 
-    A list allows each of its values, null means not set, and ``any`` has alternatives. Numbers are compared as
-    numbers.
+    A list allows each of its values, null means not set, and ``any`` has alternatives.
     """
     found = pd.Series(True, index=frame.index)
     for key, wanted in settings.items():
@@ -296,13 +295,8 @@ def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Serie
             found &= pd.concat([_matching_rows(frame, one) for one in wanted], axis=1).any(axis=1)
             continue
         own = frame.get(key, pd.Series(None, index=frame.index, dtype=object))
-        numbers = pd.to_numeric(own, errors="coerce")
-        each = pd.Series(False, index=frame.index)
-        for value in _as_list(wanted):
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            same = numbers == float(value) if is_number else own.astype(str) == str(value)
-            each |= own.isna() if value is None else same
-        found &= each
+        same = [own.isna() if value is None else names.has_value(own, value) for value in _as_list(wanted)]
+        found &= pd.concat(same, axis=1).any(axis=1)
     return found
 
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -168,14 +169,29 @@ class PageVerdicts:
 def read_claims(paper: str) -> tuple[Claim, ...]:
     """Return the claims of ``papers/PAPER/claims.yaml`` in the file's order; none without that file.
 
+    An entry with ``for_each: {key: {value: word}}`` is a claim for each value, with the word at the end of its id and
+    sentence. Each of these may have its own target accuracy: ``target: {value: percent}``.
     Raises BenchError naming the entry that is wrong.
     """
-    content = _read_content(paper)
-    path, entries = content.get("path"), content.get("claims", [])
-    claims = [claim for entry in entries for claim in _expand_entry(paper, content, dict(entry))]
-    twice = {claim.id for claim in claims if sum(one.id == claim.id for one in claims) > 1}
-    if twice:
-        raise BenchError(f"{path}: {', '.join(sorted(twice))} is there twice")
+    content, claims = _read_content(paper), list[Claim]()
+    for entry in content.get("claims", []):
+        fields = {key: value for key, value in entry.items() if key != "for_each"}
+        fields |= {"paper": paper, "series": content.get("series") or {}, "readings": tuple(entry.get("readings", ()))}
+        try:
+            claim = Claim(**fields)
+            _check_claim(claim)
+        except (TypeError, KeyError, ValueError) as error:
+            raise BenchError(f"{content['path']}: {entry.get('id', entry)}: {error}") from None
+        claims += [claim] if "for_each" not in entry else []
+        for key, words in entry.get("for_each", {}).items():
+            for value, word in words.items():
+                target = claim.decide.get("target")
+                decide = {**claim.decide, **({"target": target[value]} if isinstance(target, Mapping) else {})}
+                name, sentence = f"{claim.id}-{value.rpartition('/')[2]}", f"{claim.sentence} ({word})"
+                where = {**claim.where, key: value}
+                claims.append(replace(claim, id=name, sentence=sentence, where=where, decide=decide))
+    if twice := [name for name, count in Counter(claim.id for claim in claims).items() if count > 1]:
+        raise BenchError(f"{content['path']}: {', '.join(sorted(twice))} is there twice")
     return tuple(claims)
 
 
@@ -207,30 +223,6 @@ def _read_content(paper: str) -> dict[str, Any]:
     if folder is None or not (path := folder / "claims.yaml").exists():
         return {}
     return {**yaml.safe_load(path.read_text(encoding="utf-8")), "path": path}
-
-
-def _expand_entry(paper: str, content: dict, entry: dict) -> Iterator[Claim]:
-    """Yield one claim, or one for each value of ``for_each: {key: {value: word}}`` with the word at the id's end.
-
-    Each of these may have its own target accuracy: ``target: {value: percent}``.
-    """
-    each = entry.pop("for_each", None)
-    series = content.get("series") or {}
-    try:
-        own = {"paper": paper, "series": series, "readings": tuple(entry.get("readings", ()))}
-        claim = Claim(**{**entry, **own})
-        _check_claim(claim)
-    except (TypeError, KeyError, ValueError) as error:
-        raise BenchError(f"{content['path']}: {entry.get('id', entry)}: {error}") from None
-    if each is None:
-        yield claim
-        return
-    [(key, words)] = each.items()
-    for value, word in words.items():
-        part = replace(claim, id=f"{claim.id}-{value.rpartition('/')[2]}", sentence=f"{claim.sentence} ({word})")
-        target = claim.decide.get("target")
-        own = {"target": target[value]} if isinstance(target, Mapping) else {}
-        yield replace(part, where={**claim.where, key: value}, decide={**claim.decide, **own})
 
 
 def _check_claim(claim: Claim) -> None:

@@ -115,9 +115,7 @@ def unsteadiness(points: pd.DataFrame) -> pd.Series:
     on; NaN where fewer than two evaluations are in there."""
     curves = curve(points, TIME)
     late = curves[curves["x"] >= curves["run"].map(time_to_reach(points, 0.9 * best_values(points)))]
-    means = late.groupby("run", sort=False)["y"].apply(
-        lambda y: float(np.abs(np.diff(y)).mean()) if len(y) > 1 else np.nan
-    )
+    means = late.groupby("run", sort=False)["y"].agg(lambda y: y.diff().abs().mean())
     return means.reindex(curves["run"].unique())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
@@ -23,6 +23,7 @@ from .names import (
     cell_label,
     distinguishing_keys,
     full_text,
+    has_value,
     natural_key,
     ordered_series,
     series_label,
@@ -107,7 +108,7 @@ def match_runs(grid: Grid, runs: pd.DataFrame, *, cells: Sequence[str], tuned: S
     known = runs["experiment"].isin(experiments)
     reasons = exclusion_reasons(runs)
     reasons[~known & ~reasons.isin(("unreadable", "inconsistent"))] = "not in this sweep"
-    labels = _label_runs(runs, cells, _variant_keys(grid, cells, tuned))
+    labels = _label_runs(runs, cells, _variant_keys(grid, runs["algorithm"], cells, tuned))
     labels["tuned_by"], labels["tuned"] = "".join(tuned) or None, None
     if len(tuned) > 1:  # an algorithm has those of which the sweep gives it several values
         several = {
@@ -147,18 +148,18 @@ def group_runs(
             known = [str(name) for name in runs.columns if not str(name).startswith("summary.")]
             raise ConfigError("key", key, f"must be a setting of these runs{did_you_mean(key, known)}")
     for key, value in (where or {}).items():
-        runs = runs[_rows_with_value(runs[key], value)]
+        exactly = has_value(runs[key], value)  # else what pages show: 0.1 finds the runs that pages call 0.1
+        runs = runs[exactly if exactly.any() else runs[key].map(setting_text) == str(value)]
     reasons = exclusion_reasons(runs)
     used = runs[reasons == ""]
     panels = _split_precisions(used, panels)
     added = distinguishing_keys(used, [*compared, *panels])
     cells = [*panels, *(key for key in added if not _is_series_key(key))]
     own = [key for key in added if _is_series_key(key)]
-    variants: list[str] | dict[str, list[str]] = [*compared, *own]
+    variants = {name: [*compared, *own] for name in runs["algorithm"]}
     if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
-        variants = {
-            str(name): distinguishing_keys(group, cells) for name, group in used.groupby("algorithm", sort=False)
-        }
+        groups = used.groupby("algorithm", sort=False)
+        variants = {name: ["algorithm", *distinguishing_keys(group, cells)] for name, group in groups}
     labels = _label_runs(runs, cells, variants)
     labels["tuned_by"], labels["tuned"], labels["listed"] = None, None, True
     placed = _build_matched_runs(runs, labels, reasons, cells, ())
@@ -231,22 +232,22 @@ def _check_alike(used: pd.DataFrame, tuned: Sequence[str]) -> None:
         raise BenchError(f"runs of {series} in {cell or 'one panel'} differ in {differ}; no mean may mix them")
 
 
-def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapping[str, list[str]]) -> pd.DataFrame:
+def _label_runs(runs: pd.DataFrame, cells: list[str], variants: Mapping[Hashable, list[str]]) -> pd.DataFrame:
     """Return series and cell of every run, and the keys of the cell.
 
-    variants  keys of the series' names, or those of each algorithm
+    variants  algorithm -> keys of its series' names; other algorithms are named by themselves
     """
     runs = runs.reindex(columns=runs.columns.union(cells, sort=False))  # none may have a key, where none can be read
     words = {key: value_texts(runs[key]) for key in cells}
     labels = pd.DataFrame({key: runs[key] for key in cells}, index=runs.index)
     labels["cell"] = [cell_label(cells, [words[key][i] for key in cells]) for i in range(len(runs))]
-    own = set(variants) if isinstance(variants, list) else set(itertools.chain(*variants.values()))
+    own = {*itertools.chain(*variants.values())} - {"algorithm"}
     words = {key: value_texts(runs[key]) for key in own if key in runs}
     series = []
     called = runs[LABEL] if LABEL in runs else pd.Series(None, index=runs.index)
     for i, algorithm in enumerate(runs["algorithm"]):
-        keys = variants if isinstance(variants, list) else ["algorithm", *variants.get(algorithm, variants.get("", []))]
-        values = {key: words[key][i] for key in keys if key != "algorithm" and key in words and words[key][i] != "-"}
+        keys = variants.get(algorithm, ["algorithm"])
+        values = {key: words[key][i] for key in keys if key in words and words[key][i] != "-"}
         label = called.iloc[i] if isinstance(called.iloc[i], str) else None
         series.append(
             series_label(algorithm, values, label) if "algorithm" in keys else cell_label([*values], [*values.values()])
@@ -255,15 +256,16 @@ def _label_runs(runs: pd.DataFrame, cells: list[str], variants: list[str] | Mapp
     return labels
 
 
-def _variant_keys(grid: Grid, cells: Sequence[str], tuned: Sequence[str]) -> dict[str, list[str]]:
-    """Return algorithm -> its keys, or its clients', that the sweep gives several values; "" if the sweep has one
-    algorithm."""
+def _variant_keys(
+    grid: Grid, algorithms: pd.Series, cells: Sequence[str], tuned: Sequence[str]
+) -> dict[Hashable, list[str]]:
+    """Return algorithm -> ``algorithm`` and its keys, or its clients', that the sweep gives several values."""
     others = {"algorithm", *cells, *tuned, *([ETA] if STEP in grid.jobs or STEP in tuned else [])}
     keys = [key for key in grid.jobs.columns if _is_series_key(str(key)) and key not in others]
-    found = {}
-    for algorithm in grid.jobs["algorithm"].unique() if "algorithm" in grid.jobs else [""]:
-        jobs = grid.jobs[grid.jobs["algorithm"] == algorithm] if algorithm else grid.jobs
-        found[str(algorithm)] = [key for key in keys if jobs[key].nunique(dropna=False) > 1]
+    found: dict[Hashable, list[str]] = {}
+    for algorithm in algorithms.unique():
+        jobs = grid.jobs[grid.jobs["algorithm"] == algorithm] if "algorithm" in grid.jobs else grid.jobs
+        found[algorithm] = ["algorithm", *(key for key in keys if jobs[key].nunique(dropna=False) > 1)]
     return found
 
 
@@ -280,17 +282,6 @@ def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: 
     )
     jobs = [(*rest, f"{tuned}={value}") for rest in rests for value in values]
     return {str(row["experiment"]) for row in job_identities(jobs) if row["experiment"] is not None}
-
-
-def _rows_with_value(column: pd.Series, value: object) -> pd.Series:
-    """Return which runs have the value, which may be text of a command line: ``0.10`` is 0.1.
-
-    A value that no run has exactly matches what pages show: 0.1 finds the runs that pages call 0.1.
-    """
-    texts, wanted = column.map(full_text), str(value)
-    numbers, number = (pd.to_numeric(one, errors="coerce") for one in (texts, wanted))
-    exactly = (texts == wanted) | (numbers == number)
-    return exactly if exactly.any() else column.map(setting_text) == wanted
 
 
 def _is_series_key(key: str) -> bool:

@@ -252,6 +252,14 @@ def full_text(value: object) -> str:
     return repr(value) if isinstance(value, float) and value == value else setting_text(value)
 
 
+def has_value(column: pd.Series, value: object) -> pd.Series:
+    """Return where a column has the value. What reads as a number is compared as one: ``0.10`` is 0.1."""
+    number = pd.to_numeric(str(value), errors="coerce")
+    if number == number:
+        return pd.to_numeric(column.astype(str), errors="coerce") == number
+    return column.map(setting_text) == setting_text(value)
+
+
 def _refine_groups(codes: pd.Series, values: pd.Series) -> pd.Series:
     """Return group numbers in which runs of one group that differ in ``values`` are apart."""
     return codes.groupby([codes, values.map(full_text)]).ngroup()

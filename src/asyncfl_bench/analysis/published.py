@@ -6,12 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-import numpy as np
 import pandas as pd
 
 from ..config.places import paper_folders
-from ..tracking.runs import setting_text
-from .names import WEIGHT, series_label
+from .names import WEIGHT, has_value, series_label
 
 
 @cache
@@ -86,14 +84,5 @@ class PublishedNumbers:
 def matching_rows(table: pd.DataFrame, cell: pd.Series) -> pd.DataFrame:
     """Return the rows of a cell: equal in every key that both have and the row fills in."""
     for key in cell.index.intersection(table.columns):
-        same = [pd.isna(value) or _plain_value(value) == _plain_value(cell[key]) for value in table[key]]
-        table = table[np.array(same, dtype=bool)]
+        table = table[table[key].isna() | has_value(table[key], cell[key])]
     return table
-
-
-def _plain_value(value: object) -> object:
-    """Return the value as a number if it is one, else as text."""
-    try:
-        return float(str(value))
-    except ValueError:
-        return setting_text(value)

@@ -251,7 +251,9 @@ def decide_by_looks(
         found = paired_interval(known_s.iloc[:seeds], resolution, extra_error, level, margin)
         tested = found.p
         if question == "equivalence":
-            found = replace(found, verdict=_equivalence_word(found, margin))
+            limit = math.nan if margin is None else margin
+            word = "larger" if found.low > limit else "smaller" if found.high < -limit else "open"
+            found = replace(found, verdict="tie" if -limit <= found.low and found.high <= limit else word)
             nearer = math.copysign(float(margin or 0), found.mean)  # of the two margins
             tested = paired_interval(known_s.iloc[:seeds] - nearer, resolution, extra_error).p
         p, p_tie = min(p, tested * ALPHA / level), min(p_tie, found.p_tie * ALPHA / level)
@@ -267,15 +269,6 @@ def describe_seeds(look: int, total: int, noun: str = "") -> str:
     """Return ``12 seeds, judged at 3``: all seeds, and those of the look that gave the verdict if they are fewer."""
     counted = f"{total} {noun}{'s' * (total != 1)}" if noun else str(total)
     return f"{counted}, judged at {look}" if look < total else counted
-
-
-def _equivalence_word(found: Interval, margin: float | None) -> str:
-    """Return the word of a look that asks whether the mean is within the margin."""
-    if margin is None:
-        return "open"
-    if found.low > margin or found.high < -margin:
-        return "larger" if found.low > margin else "smaller"
-    return "tie" if -margin <= found.low and found.high <= margin else "open"
 
 
 def seeds_needed(

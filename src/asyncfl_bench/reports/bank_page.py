@@ -12,15 +12,14 @@ import pandas as pd
 
 from ..analysis import names
 from ..analysis.bank import agree_on_order, judge_world
-from ..analysis.published import read_published
+from ..analysis.published import matching_rows, read_published
 from ..analysis.statistics import paired_interval
 from ..config.places import command_text
 from ..config.search_stages import BANK, declared_choices, declared_stages
-from ..errors import BenchError
-from .blocks.comparisons import interval_texts
+from .blocks.comparisons import interval_text
 from .blocks.figures import Forest, forest_panels
 from .blocks.maps import HeatMap, heat_maps
-from .pages.provenance import ORIGIN, is_foreign
+from .pages.provenance import ORIGIN, refuse_foreign
 from .pages.style import styles
 from .pages.write import Part, Table, draw_picture, format_number, write_parts
 
@@ -102,8 +101,7 @@ def write_bank_page(frame: pd.DataFrame, folder: Path) -> list[Path]:
     """
     from .browser.html import write_tables
 
-    if is_foreign(folder / "README.md"):
-        raise BenchError(f"{folder / 'README.md'} is not a page of afl-report; choose another place with --out")
+    refuse_foreign(folder / "README.md")
     worlds, notes = judge_worlds(frame)
     first, last = _first_parts(worlds, notes, frame), _last_parts(worlds, frame)
     by_world = [part for world in worlds for part in _world_parts(world)]
@@ -221,7 +219,7 @@ def _rules_table(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
             "rule": [names.algorithm_label(rule) for rule in data.index],
             "tier": world.tier_texts(),
             "accuracy [%]": [format_number(value, decimals=1) for value in data["mean"]],
-            "interval": interval_texts(data["low"], data["high"], 1),
+            "interval": [interval_text(*ends, 1) for ends in zip(data["low"], data["high"], strict=True)],
             "uploads": [_cost_text(value, 1) for value in data["uploads_to_target"]],
             "time [s]": [_cost_text(value, 1, 1) for value in data["time_to_target"]],
             "sent [MB]": [_cost_text(value, 1e6) for value in data["bytes_to_target"]],
@@ -240,17 +238,10 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
     """Return the cost of wrong steps, what rules send and keep, and where the runs come from."""
     parts: list[Part] = []
     if worlds:
-        shown, data = _wrong_steps(worlds)
-        parts += ["## Wrong step sizes", _WRONG, Table("robustness", shown, data, rows=len(shown))]
-        shown, data = _paper_orders(worlds)
-        if len(shown):
-            parts += ["## The orders of the papers", _ORDERS, Table("orders", shown, data, rows=len(shown))]
-        shown, data = _traffic(worlds[0])
-        parts += [
-            "## Sent and kept",
-            _TRAFFIC.format(world=worlds[0].title),
-            Table("traffic", shown, data, rows=len(shown)),
-        ]
+        parts += ["## Wrong step sizes", _WRONG, _wrong_steps(worlds)]
+        orders = _paper_orders(worlds)
+        parts += ["## The orders of the papers", _ORDERS, orders] if len(orders.data) else []
+        parts += ["## Sent and kept", _TRAFFIC.format(world=worlds[0].title), _traffic(worlds[0])]
     counts = frame["stage"].value_counts()
     lines = [f"- {counts.get('judged', 0)} judged runs and {counts.get('robustness', 0)} with another step size"]
     lines.append("- rules of play: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
@@ -258,8 +249,8 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
     return [*parts, ORIGIN, f"```sh\nafl-run sweep={BANK}\nafl-report {BANK}\n```", "\n".join(lines)]
 
 
-def _wrong_steps(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return what another step costs each rule in each world, as text and as numbers."""
+def _wrong_steps(worlds: Sequence[World]) -> Table:
+    """Return what another step costs each rule in each world."""
     rows, columns = [], dict[str, dict[str, str]]()
     for world in worlds:
         runs = world.runs.assign(score=world.runs["accuracy"].mask(world.runs["diverged"].astype(bool)))
@@ -270,23 +261,22 @@ def _wrong_steps(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
             found, lost = paired_interval(change), int(change.isna().sum())
             row = {"world": world.title, "rule": rule, "factor": factor, "change": found.mean}
             rows.append(row | {"low": found.low, "high": found.high, "seeds": found.n, "diverged": lost})
-            (interval,) = interval_texts([found.low], [found.high], 1)
-            text = f"{lost} of {len(change)} diverged" if lost else f"{format_number(found.mean, '+', 1)} {interval}"
+            interval = f"{format_number(found.mean, '+', 1)} {interval_text(found.low, found.high, 1)}"
+            text = f"{lost} of {len(change)} diverged" if lost else interval
             step = "1/3" if float(str(factor)) < 1 else f"{factor:g}"
             columns.setdefault(f"{world.title} × {step}", {})[str(rule)] = text
     shown = pd.DataFrame(columns).fillna("-")
     shown = shown.loc[sorted(shown.index, key=_place_key)]
     shown.insert(0, "rule", [names.algorithm_label(rule) for rule in shown.index])
-    return shown, pd.DataFrame(rows)
+    return Table("robustness", shown, pd.DataFrame(rows), rows=len(shown))
 
 
-def _paper_orders(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return how far the order of each paper's table is that of each world, as text and as numbers."""
+def _paper_orders(worlds: Sequence[World]) -> Table:
+    """Return how far the order of each paper's table is that of each world."""
     rows = []
     for text, (paper, table, of_rows, column) in _PUBLISHED.items():
-        printed = read_published(paper, table)
-        is_row = (printed[[*of_rows]] == pd.Series(of_rows)).all(axis=1)
-        published = printed[is_row].set_index("algorithm")[column]
+        printed = matching_rows(read_published(paper, table), pd.Series(of_rows))
+        published = printed.set_index("algorithm")[column]
         for world in worlds:
             judged = world.runs[world.runs["stage"] == "judged"]
             both = published.index.intersection(pd.Index(judged["rule"]))
@@ -298,13 +288,13 @@ def _paper_orders(worlds: Sequence[World]) -> tuple[pd.DataFrame, pd.DataFrame]:
     data = pd.DataFrame(rows, columns=["paper", "world", "rules", "tau", "low", "high", "seeds"])
     shown = data[["paper", "world", "rules"]].assign(
         tau=[format_number(value, "+", 2) for value in data["tau"]],
-        interval=interval_texts(data["low"], data["high"], 2),
+        interval=[*map(interval_text, data["low"], data["high"])],
     )
-    return shown, data
+    return Table("orders", shown, data, rows=len(shown))
 
 
-def _traffic(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return bytes of an upload and of the state in models, as text and as numbers."""
+def _traffic(world: World) -> Table:
+    """Return bytes of an upload and of the state in models."""
     judged = world.runs[world.runs["stage"] == "judged"]
     by_upload = judged[["uplink_bytes", "downlink_bytes"]].div(judged["uploads"], axis=0)
     model = by_upload["uplink_bytes"].min()
@@ -314,4 +304,4 @@ def _traffic(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
     data = data.loc[sorted(data.index, key=_place_key)]
     shown = data.map(lambda value: format_number(value, decimals=1))
     shown.insert(0, "rule", [names.algorithm_label(rule) for rule in data.index])
-    return shown, data.reset_index()
+    return Table("traffic", shown, data.reset_index(), rows=len(shown))

@@ -81,11 +81,9 @@ def write_board(results: Path, html: bool = False) -> Path:
     target = results / "README.md"
     rows = judge_claims(read_pages(results))
     text = board_text(rows)
-    if not target.exists() or target.read_text(encoding="utf-8") != text:
-        results.mkdir(parents=True, exist_ok=True)
-        write_text(target, text)
+    (results / FOLDER).mkdir(parents=True, exist_ok=True)
+    write_text(target, text)
     write_text(results / CLAIMS, claims_csv(rows))
-    (results / FOLDER).mkdir(exist_ok=True)
     for rule, own in rule_texts(rows, results).items():
         write_text(results / FOLDER / f"{rule}.md", own)
     if html or (results / HTML).exists():

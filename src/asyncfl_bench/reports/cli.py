@@ -299,11 +299,10 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
 def _write_parts(page: Page, folder: Path, given: argparse.Namespace, figures: int | None = None) -> list[Path]:
     """Write README.md, its tables and figures, and the browser page if it is asked for or there. Returns the paths of
     README.md and of a browser page that was written."""
-    from .pages.provenance import is_foreign
+    from .pages.provenance import refuse_foreign
     from .pages.write import write_parts
 
-    if is_foreign(folder / "README.md"):
-        raise BenchError(f"{folder / 'README.md'} is not a page of afl-report; choose another place with --out")
+    refuse_foreign(folder / "README.md")
     target = write_parts(page.parts, folder, given.format, figures)
     browser_page = folder / "page.html"
     if browser_page.exists() and not given.has_browser:
@@ -322,7 +321,8 @@ def _show_written(pages: list[Path]) -> None:
 
 
 def _say_left_out(page: Page, target: Path) -> None:
-    counts = page.left_out_text
+    reasons = page.placed.left_out["reason"].value_counts().sort_index()
+    counts = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     for note in [*page.notes, *([f"left out: {counts} (named in {target})"] if counts else [])]:
         say(f"afl-report: {note}")
 

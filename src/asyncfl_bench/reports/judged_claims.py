@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -150,7 +151,8 @@ def _rules_of_claim(claim: Claim) -> list[str]:
     """Return the choices of ``algorithm`` that the claim compares, in the order of its comparison."""
     decide, known = claim.decide, rule_classes()
     expected = decide.get("expected", {})
-    named = [*_leaves([decide.get(key, ()) for key in ("groups", "series", "others")])]
+    groups = [group for group in decide.get("groups", ()) if group != "rest"]
+    named = [*itertools.chain(*groups, decide.get("series", ()), decide.get("others", ()))]
     if isinstance(expected, Mapping) and "file" in expected:
         named += read_published(claim.paper, expected["file"].removesuffix(".csv"))["algorithm"].unique().tolist()
     elif isinstance(expected, Mapping):
@@ -161,11 +163,3 @@ def _rules_of_claim(claim: Claim) -> list[str]:
         rule = str(settings.get("algorithm", ""))
         found.append(next((name for name in (rule, rule.partition("_")[0]) if name in known), ""))
     return [*dict.fromkeys(filter(None, found))]
-
-
-def _leaves(value: Any) -> Iterator[Any]:
-    if isinstance(value, list | tuple):
-        for one in value:
-            yield from _leaves(one)
-    else:
-        yield value

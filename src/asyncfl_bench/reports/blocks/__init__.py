@@ -1,4 +1,4 @@
-"""Blocks of pages. A block is a few settings; called with a page it returns tables, figures and headings."""
+"""Blocks of pages: functions, or settings with a call, that return tables, figures and headings of a page."""
 
 # ruff: noqa: F401 (pages of papers import blocks from here)
 

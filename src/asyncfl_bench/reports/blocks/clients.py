@@ -64,7 +64,7 @@ _COUNTS = ("uploads", "lost", "refused")
 
 
 def client_accuracy(page: Page) -> list[Part]:
-    """The block of expected accuracies of clients; nothing if no run was made with ``evaluation.clients=true``."""
+    """Return expected accuracies of clients; nothing if no run was made with ``evaluation.clients=true``."""
     if f"{_COLUMN}mean_accuracy" not in page.runs or page.runs[f"{_COLUMN}mean_accuracy"].isna().all():
         return []
     clients = load_clients(page.runs).join(page.runs[["series", "cell", "seed", *page.keys]], on="run")
@@ -79,7 +79,8 @@ def client_accuracy(page: Page) -> list[Part]:
 
 
 def straggler_accuracy(page: Page) -> list[Part]:
-    """The block of the slowest clients and the class of which they hold most; nothing without measured clients."""
+    """Return accuracies of the slowest clients and of the class of which they hold most; nothing without measured
+    clients."""
     clients = load_clients(page.runs)
     if clients.empty or clients["accuracy"].isna().all():
         return []
@@ -207,7 +208,7 @@ def _split_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:
 
 
 def real_clients(page: Page) -> list[Part]:
-    """The block of live runs, a row for each client and one sentence on each replay; nothing without a live run."""
+    """Return a row for each client of live runs and one sentence on each replay; nothing without a live run."""
     if _LEFT not in page.runs or (live := page.runs[page.runs[_LEFT].notna()]).empty:
         return []
     tables, lines, shown_tables = [], [], list[Part]()

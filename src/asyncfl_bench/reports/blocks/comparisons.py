@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,9 +155,9 @@ class Overall:
             "by": data["by"],
             "algorithm": data["algorithm"],
             "interquartile mean": data["iqm"].map(format_number),
-            "95 % interval": interval_texts(data["low"], data["high"]),
+            "95 % interval": [*map(interval_text, data["low"], data["high"])],
             f"P(above {self.reference})": data["above"].map(format_number),
-            "95 % interval ": interval_texts(data["above_low"], data["above_high"]),
+            "95 % interval ": [*map(interval_text, data["above_low"], data["above_high"])],
         }
         return ["## Over all cells", Table("overall", pd.DataFrame(shown), data, 2)]
 
@@ -246,10 +246,9 @@ def other_keys(page: Page, key: str) -> Iterator[tuple[str, pd.DataFrame]]:
         yield names.cell_label(rest, list(page.cell_texts.loc[cells.index[0], rest])), cells
 
 
-def interval_texts(low: Iterable[float], high: Iterable[float], digits: int = 2) -> list[str]:
-    """Return texts like ``[1.20, 3.40]``; ``-`` if there is none."""
-    ends = [[format_number(end, "", digits) for end in pair] for pair in zip(low, high, strict=True)]
-    return ["-" if first == "-" else f"[{first}, {last}]" for first, last in ends]
+def interval_text(low: float, high: float, digits: int = 2) -> str:
+    """Return text like ``[1.20, 3.40]``; ``-`` if there is none."""
+    return "-" if low != low else f"[{format_number(low, '', digits)}, {format_number(high, '', digits)}]"
 
 
 def decision_texts(data: pd.DataFrame, name: str, digits: int = 2) -> dict[str, list[str]]:
@@ -259,7 +258,7 @@ def decision_texts(data: pd.DataFrame, name: str, digits: int = 2) -> dict[str, 
     """
     return {
         name: [format_number(value, "+", digits) for value in data["difference"]],
-        "interval": interval_texts(data["low"], data["high"], digits),
+        "interval": [interval_text(*ends, digits) for ends in zip(data["low"], data["high"], strict=True)],
         "seeds": [*map(describe_seeds, data["seeds"].astype(int), data["total"].astype(int))],
         "verdict": [*data["verdict"]],
     }

@@ -28,7 +28,7 @@ _ZERO = 1e-12  # below this share of the largest part a part is rounding
 
 
 def error_parts(page: Page) -> list[Part]:
-    """The block of this module: tables and figures of the runs that were measured."""
+    """Return tables and figures of the runs that were measured."""
     table = error_table(page.runs, page.points)
     table = table.sort_values(
         ["cell", "series"],

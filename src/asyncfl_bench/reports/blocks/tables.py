@@ -18,7 +18,7 @@ from ...analysis.published import matching_rows, read_published
 from ..pages.page import Page
 from ..pages.spec import BEST, FINAL, TO_90, UPLOADS, Measure
 from ..pages.write import Part, Table, format_number, mean_and_deviation
-from .comparisons import decision_columns, interval_texts, is_beyond, measure_of
+from .comparisons import decision_columns, interval_text, is_beyond, measure_of
 
 MEAN_STALENESS = "summary.arrivals.staleness_mean"
 _WIDE = 6  # more cells than this become rows
@@ -160,7 +160,8 @@ class Values:
 
 
 def staleness(page: Page) -> list[Part]:
-    """The mean staleness of uploads beside the delays that made it: a row a series, a column for each law of delays.
+    """Return the mean staleness of uploads: a row a series, a column for each law of delays.
+
     The same mean delay gives different ones, by the clock, by who waits for which client and by how speeds spread."""
     if MEAN_STALENESS not in page.runs:
         return []
@@ -169,11 +170,9 @@ def staleness(page: Page) -> list[Part]:
     words = pd.DataFrame({key: value_texts(runs[key]) for key in keys}, index=runs.index)
     runs["law"] = [names.cell_label(keys, list(row)) for row in words.itertuples(index=False)]
     laws = cells_in_order(runs.rename(columns={"law": "cell"}), keys)
-    table = pd.DataFrame({"algorithm": page.series})
-    for law in laws:
-        of = runs[runs["law"] == law].groupby("series")["value"]
-        own = {str(series): values for series, values in of}
-        table[law] = [mean_and_deviation(own.get(series, ()), 2) for series in page.series]
+    texts = runs.groupby(["series", "law"])["value"].agg(mean_and_deviation).unstack()
+    texts = texts.reindex(index=page.series, columns=laws).fillna("-")
+    table = texts.rename_axis(index="algorithm", columns=None).reset_index()
     data = runs.groupby(["series", *keys], sort=False)["value"].agg(["mean", "std", "size"]).reset_index()
     title = "## Mean staleness of an upload [server iterations]"
     return [title, Table("staleness", table, data)]
@@ -346,5 +345,5 @@ def _by_seed(runs: pd.DataFrame, key: str) -> pd.Series:
 def _interval(contrast: Contrast) -> str:
     """``+1.2 [0.3, 2.1], better``"""
     numbers = decision_columns(contrast)
-    (interval,) = interval_texts([numbers["low"]], [numbers["high"]])
+    interval = interval_text(numbers["low"], numbers["high"])
     return f"{format_number(numbers['difference'], '+')} {interval}, {numbers['verdict']}"

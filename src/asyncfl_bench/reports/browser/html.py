@@ -93,8 +93,8 @@ def _browser_parts(page: Page) -> list[Part]:
     every = every[[*every.columns[1:], "run"]]
     same = _settings_table(page).loc[:, lambda texts: texts.nunique() == 1].iloc[0].rename("value")
     shared = same[same != "-"].rename_axis("setting").reset_index()
-    tables = {"Every run": Table("runs", every, every), "What all runs share": Table("settings", shared, shared)}
-    return [part for heading, table in tables.items() for part in (f"## {heading}", table)]
+    runs_table, settings = Table("runs", every, every), Table("settings", shared, shared)
+    return ["## Every run", runs_table, "## What all runs share", settings]
 
 
 def write_document(

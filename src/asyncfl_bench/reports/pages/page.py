@@ -66,12 +66,6 @@ class Page:
         return self.placed.runs
 
     @property
-    def left_out_text(self) -> str:
-        """Return how many runs do not count, by reason: ``2 diverged, 1 inconsistent``."""
-        counts = self.placed.left_out["reason"].value_counts()
-        return ", ".join(f"{counts[reason]} {reason}" for reason in sorted(counts.index))
-
-    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         return {part.name: part.data for part in flatten_parts(self.parts) if isinstance(part, Table)}
 

@@ -13,6 +13,7 @@ import pandas as pd
 from ...analysis.caveats import describe_mixed_makers
 from ...analysis.names import distinct_texts, setting_label, value_texts
 from ...analysis.selection import CODE
+from ...errors import BenchError
 from ...files import read_text
 from .page import Page
 from .spec import partial_image_sets, problems
@@ -128,9 +129,10 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     return [ORIGIN, "\n".join(lines)]
 
 
-def is_foreign(path: Path) -> bool:
-    """Return True if there is a file that is not a page."""
-    return path.exists() and ORIGIN not in read_text(path, errors="replace")
+def refuse_foreign(path: Path) -> None:
+    """Raise BenchError if there is a file that is not a page."""
+    if path.exists() and ORIGIN not in read_text(path, errors="replace"):
+        raise BenchError(f"{path} is not a page of afl-report; choose another place with --out")
 
 
 def _describe_kind(used: set[str], own: set[str], what: str) -> str:
