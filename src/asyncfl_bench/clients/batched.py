@@ -77,18 +77,15 @@ class BatchedComputer(SequentialComputer):
             by_steps.setdefault(work.local_steps, []).append(work)
         pieces[:] = [work for same in by_steps.values() for work in same]
         parts, first = [], 0
-        for same in by_steps.values():
-            size = self._stack_size(same)
+        for steps, same in by_steps.items():
+            size = -(-len(same) // self.threads_used)
+            shared = size >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
+            if self._has_solo and not shared and steps >= SOLO_MIN_STEPS * min(size, 4):
+                size = 1
             last = first + len(same)
             parts += [slice(start, min(start + size, last)) for start in range(first, last, size)]
             first = last
         return parts
-
-    def _stack_size(self, same: list[Work]) -> int:
-        """Return the number of pieces in a stack; all have the same number of steps."""
-        p, steps = -(-len(same) // self.threads_used), same[0].local_steps
-        shared = p >= STACK_MIN_MODELS and same[0].samples * self.task.flat.d < SMALL_STEP * steps
-        return p if shared or not self._has_solo or steps < SOLO_MIN_STEPS * min(p, 4) else 1
 
     def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
         pending, parts = [], self._parts(pieces)

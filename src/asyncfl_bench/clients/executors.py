@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -88,7 +88,9 @@ class SequentialComputer(Computer):
             out_d.zero_()
             return ComputedUpload(out_d.new_zeros(()), None, self._outputs(work, start_d, out_d, network))
         total: torch.Tensor | None = None
-        read = self._rows_read(work, center_d, shift_d)
+        flat, read = self.task.flat, None  # read: models.flat.SelectedRows if only these rows need a gradient
+        if flat.embedding is not None and self.local.is_linear_without_gradients(center_d, shift_d):
+            read = flat.select_rows(*self.samples.load_distinct(work), self._bias(work))
         of_samples = self._of_samples(work, network) if read is None else read.gradient
 
         def gradient(w_d, step, into_d):
@@ -109,13 +111,6 @@ class SequentialComputer(Computer):
                 network.load_statistics(servers)
         assert total is not None
         return ComputedUpload(total if work.local_steps == 1 else total / work.local_steps, statistics, outputs_uc)
-
-    def _rows_read(self, work: Work, center_d, shift_d) -> Any:
-        """Return models.flat.SelectedRows if only the embedding's rows in use need a gradient; else None."""
-        flat = self.task.flat
-        if flat.embedding is None or not self.local.is_linear_without_gradients(center_d, shift_d):
-            return None
-        return flat.select_rows(*self.samples.load_distinct(work), self._bias(work))
 
     def _upload(self, work: Work, read, gradient, start_d, out_d, *terms) -> None:
         """Write the upload. read: a smaller model, of the embedding's rows that the samples use, or None"""

@@ -278,18 +278,15 @@ class WorkQueue:
         if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
             pieces = [by_sequence[sequence] for sequence in begun["sequences"]]
-            given_up = begun["losses"] is None
-            self._background = self._begin(pieces) if given_up else _restore_wave(pieces, begun, self.blocks, model_d)
+            if begun["losses"] is None:  # it was given up
+                self._background = self._begin(pieces)
+            else:
+                rows = self.blocks.take_rows(len(pieces), model_d)
+                for row, row_d in zip(rows, begun["rows_pd"], strict=True):
+                    row.row_d.copy_(row_d)
+                saved = (copy_containers(begun[name], model_d.device) for name in ("losses", "outputs"))
+                uploads = [ComputedUpload(loss, None, own) for loss, own in zip(*saved, strict=True)]
+                self._background = _Wave(pieces, rows, lambda: uploads)
             known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
-
-
-def _restore_wave(pieces: list[Work], saved: dict, blocks: Blocks, like_d: torch.Tensor) -> _Wave:
-    """Return a wave that was computed before the state was saved."""
-    rows = blocks.take_rows(len(pieces), like_d)
-    for row, row_d in zip(rows, saved["rows_pd"], strict=True):
-        row.row_d.copy_(row_d)
-    losses, outputs = (copy_containers(saved[name], like_d.device) for name in ("losses", "outputs"))
-    uploads = [ComputedUpload(loss, None, own) for loss, own in zip(losses, outputs, strict=True)]
-    return _Wave(pieces, rows, lambda: uploads)

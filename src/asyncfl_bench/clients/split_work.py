@@ -113,18 +113,13 @@ class SplitExecutor:
 
     def state_dict(self) -> dict:
         """Wait for the stages that were started. Their forward passes are repeated when the state is loaded."""
-        return {"tasks": [self._state_of(client) for client in self._clients.values()]}
-
-    def _state_of(self, client: _SplitClient) -> dict:
-        client.finish_stage()
-        descent = client.descent
-        state = {
-            "start_d": client.start_d,
-            "w_d": descent.w.clone(),
-            "total": client.total,
-            "work": asdict(client.work),
-        }
-        return state | {"velocity_d": None if descent.velocity is None else descent.velocity.clone()}
+        tasks = []
+        for client in self._clients.values():
+            client.finish_stage()
+            w_d, velocity_d = client.descent.w.clone(), client.descent.velocity
+            state = {"start_d": client.start_d, "w_d": w_d, "total": client.total, "work": asdict(client.work)}
+            tasks.append(state | {"velocity_d": None if velocity_d is None else velocity_d.clone()})
+        return {"tasks": tasks}
 
     def load_state_dict(self, state: dict, model_d: Tensor, in_flight: list[Work]) -> None:
         """Continue on the device of ``model_d``. ``in_flight`` is a part of the saved work."""

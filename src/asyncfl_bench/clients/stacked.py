@@ -89,8 +89,13 @@ class Stacks:
     ) -> None:
         """Compute one stack. steps: (R, width) numbers of each step"""
         received, uploads = [row.received for row in rows], [row.upload_d for row in rows]
-        if self._stack is None:
-            self._stack = self._build_stack(rows[0].computer, received, steps[0])
+        if self._stack is None:  # its step is captured on these numbers if possible
+            self._stack = _Stack(rows[0].computer, received[0])
+            self._stack.load(received)
+            try:
+                self._stack.capture_step(self._capture, steps[0])
+            except RuntimeError as error:
+                self._report(first_line(error)[:200])
         stack, left = self._stack, len(rows)
         stack.load(received)
         for done, numbers in enumerate(steps, 1):
@@ -104,16 +109,6 @@ class Stacks:
                 for row, loss in zip(rows[ended], losses, strict=True):
                     row.loss = loss
                 left = unfinished
-
-    def _build_stack(self, computer: StackComputer, received: list[Received], numbers: torch.Tensor) -> _Stack:
-        """Build a stack and capture its step if possible. received, numbers: inputs of a step, for the capture"""
-        stack = _Stack(computer, received[0])
-        stack.load(received)
-        try:
-            stack.capture_step(self._capture, numbers)
-        except RuntimeError as error:
-            self._report(first_line(error)[:200])
-        return stack
 
 
 def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:

@@ -203,19 +203,23 @@ class Clusters(Split):
     TRIES, LEAST_SHARE = 1000, 0.05
 
     def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
-        config, samples, rng = self.config, len(y_train), streams.partition()
+        config, total, rng = self.config, len(y_train), streams.partition()
         check(config.groups <= n_clients, "groups", config.groups, f"at most the number of clients ({n_clients})")
-        allowed = f"at most {samples // n_clients}: {samples} samples over {n_clients} clients"
-        check(config.min_samples * n_clients <= samples, "min_samples", config.min_samples, allowed)
+        allowed = f"at most {total // n_clients}: {total} samples over {n_clients} clients"
+        check(config.min_samples * n_clients <= total, "min_samples", config.min_samples, allowed)
         clients_k = [len(part) for part in np.array_split(np.arange(n_clients), config.groups)]
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
         samples_k = _deal_classes(label, self._draw(size_c, np.array(clients_k), rng), rng)
         order = rng.permutation(n_clients)  # of clients over the groups
         self.groups_n = np.repeat(np.arange(config.groups), clients_k)[order]
         self.moved = 0
-        held = [
-            part for own, clients in zip(samples_k, clients_k, strict=True) for part in self._deal(own, clients, rng)
-        ]
+        held: Parts = []
+        for samples, clients in zip(samples_k, clients_k, strict=True):
+            log_n = config.volume_sigma * rng.standard_normal(clients)
+            volume_n = np.exp(log_n - log_n.max())  # the largest is 1, whatever sigma
+            size_1n = _round_shares(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
+            self.moved += _repair(size_1n, config.min_samples, rng)
+            held += np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
         return [_sorted(held[place]) for place in order]
 
     def _draw(self, size_c: np.ndarray, clients_k: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -234,14 +238,6 @@ class Clusters(Split):
                 return count_ck
         allowed = f"must be fewer, or alpha={config.alpha:g} larger: in {self.TRIES} draws some group was all but empty"
         raise ConfigError("groups", groups, allowed)
-
-    def _deal(self, samples: np.ndarray, clients: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """Return the samples of each client of a group."""
-        log_n = self.config.volume_sigma * rng.standard_normal(clients)
-        volume_n = np.exp(log_n - log_n.max())  # the largest is 1, whatever sigma
-        size_1n = _round_shares(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
-        self.moved += _repair(size_1n, self.config.min_samples, rng)
-        return np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
 
 
 class Iid(Split):

@@ -210,7 +210,11 @@ class NativeNetwork:
         if shapes is None or shapes.relu or len(shapes.widths) == 1 or shapes.d != flat.d:
             return None
         native = cls.compile_shapes(shapes, numbers_cv)
-        native._check(flat, data_shape)
+        x, w_d, y = exact_numbers(data_shape, flat.d, native._width)
+        expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
+        flat.gradient(w_d, x, y, expected_d)
+        native.gradient(w_d, x, y, found_d)
+        check_alike(expected_d, found_d)
         return native
 
     @classmethod
@@ -302,13 +306,6 @@ class NativeNetwork:
         if memory is None or len(memory) < size:
             memory = self._thread.memory = torch.empty(size, dtype=torch.uint8)
         return memory.data_ptr()
-
-    def _check(self, flat: FlatNetwork, data_shape: tuple[int, ...]) -> None:
-        x, w_d, y = exact_numbers(data_shape, flat.d, self._width)
-        expected_d, found_d = torch.empty_like(w_d), torch.empty_like(w_d)
-        flat.gradient(w_d, x, y, expected_d)
-        self.gradient(w_d, x, y, found_d)
-        check_alike(expected_d, found_d)
 
 
 def exact_numbers(shape: tuple[int, ...], d: int, classes: int) -> tuple[Tensor, Tensor, Tensor]:

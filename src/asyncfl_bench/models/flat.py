@@ -92,7 +92,11 @@ class FlatModel:
         self._batches += 1
         for normalisation in self._normalisations:
             normalisation.momentum = 1 / self._batches  # with None torch computes it from a count that is on the device
-        loss = _loss(self.module(x), y, bias_c, weight_b)
+        logits = self.module(x) if bias_c is None else self.module(x) + bias_c
+        if weight_b is None:
+            loss = F.cross_entropy(logits, y)
+        else:
+            loss = (F.cross_entropy(logits, y, reduction="none") * weight_b).sum()
         parts = torch.autograd.grad(loss, self._parameters)
         torch.cat([part.reshape(-1) for part in parts], out=out_d)
         return loss.detach()
@@ -219,11 +223,3 @@ class SelectedRows:
         width, classes = self._width, self._classes
         rows, weight, bias = w_s.split([self._numbers, classes * width, classes])
         return rows.view(-1, width), weight.view(classes, width), bias
-
-
-def _loss(logits: Tensor, y: Tensor, bias_c: Tensor | None, weight_b: Tensor | None) -> Tensor:
-    """Return the cross-entropy [nats] of logits (B, C) + ``bias_c``, weighted by ``weight_b``; None for the mean."""
-    logits = logits if bias_c is None else logits + bias_c
-    if weight_b is None:
-        return F.cross_entropy(logits, y)
-    return (F.cross_entropy(logits, y, reduction="none") * weight_b).sum()

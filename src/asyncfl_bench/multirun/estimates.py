@@ -125,7 +125,7 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> Estimate | 
     those with the same diagnostics, arrivals (delays and availability) and number of clients, then those of this
     machine (in directories).
 
-    past  runs with the same algorithm and data set, from ``runs_by_algorithm``
+    past  runs with the same algorithm and data set
     """
     alike = [one for one in past if one.summary.get("experiment") == settings.experiment] or past
     estimates = [estimate for one in alike if (estimate := one.estimate(settings)) is not None]
@@ -144,14 +144,6 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> Estimate | 
     seconds, evaluation = median(one.seconds for one in estimates), median(one.evaluation for one in estimates)
     runs = tuple(run for one in estimates for run in one.runs)
     return replace(estimates[0], seconds=seconds, evaluation=evaluation, runs=runs)
-
-
-def runs_by_algorithm(past: Iterable[FinishedRun]) -> dict[tuple, list[FinishedRun]]:
-    """Group runs by (algorithm, data set)."""
-    found: dict[tuple, list[FinishedRun]] = {}
-    for one in past:
-        found.setdefault(tuple(one.summary.get(group) for group in GROUPS), []).append(one)
-    return found
 
 
 def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:

@@ -26,13 +26,12 @@ from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
 from .axes import (
     SHORT,
-    OverrideGrid,
     check_objective,
     expand_short_settings,
     jobs_of,
     searched_grids,
 )
-from .launchers import check_gpu, check_numbers, check_scheduler
+from .launchers import check_machine, check_numbers
 
 if TYPE_CHECKING:
     from ..experiment import RunResult
@@ -120,9 +119,12 @@ def plan(overrides: list[str], name: str | None = None) -> list[Job]:
     for number, words in enumerate(jobs_of(union)):
         job = planner.job(words, number)
         jobs.setdefault(tuple(sorted(job.overrides)), job)
-    for probe in _jobs_to_check(union):
-        if (refusal := planner.refused.get(tuple(sorted(probe)))) is not None:
-            raise refusal
+    for grid in union:  # every value of every key must be possible with the first values of the others
+        first_values = {key: values[0] for key, values in grid.items()}
+        others = [first_values | {key: value} for key, values in grid.items() for value in values[1:]]
+        for values in (first_values, *others):
+            if refusal := planner.refused.get(tuple(sorted(f"{key}={value}" for key, value in values.items()))):
+                raise refusal
     acting = {parse_override(text).key for job in jobs.values() for text in job.overrides}
     for key in planner.unknown.keys() - acting:
         raise planner.unknown[key]
@@ -146,8 +148,7 @@ def _check_words(overrides: Sequence[str]) -> None:
             raise ConfigError(one.key, ",".join(one.values), "must be one choice: each has its own folder")
     hydra = chosen_config(overrides).hydra
     check_numbers(hydra)
-    check_scheduler(hydra)
-    check_gpu(hydra)
+    check_machine(hydra)
 
 
 class _Planner:
@@ -277,14 +278,6 @@ def _refuse_idle(jobs: list[Job]) -> None:
             if text != other and (why := settings.idle.get(parse_override(text).key)) is not None:
                 values = f"{parse_override(other).values[0]},{parse_override(text).values[0]}"
                 raise ConfigError(parse_override(text).key, values, f"has no effect {why}; these would be one run")
-
-
-def _jobs_to_check(union: list[OverrideGrid]) -> Iterable[list[str]]:
-    """Yield jobs with every value of every key once; the other keys have their first value."""
-    for grid in union:
-        first = {key: values[0] for key, values in grid.items()}
-        others = [first | {key: value} for key, values in grid.items() for value in values[1:]]
-        yield from ([f"{key}={value}" for key, value in job.items()] for job in (first, *others))
 
 
 def place_run(settings: Settings, folder: str, below: str) -> None:

@@ -20,22 +20,19 @@ SIGNAL_EARLY = 60  # seconds by which Slurm may send a job's signal before its t
 LEAST_WORK = 60  # seconds of a job before the signal, of which loading torch may take a third
 
 
-def check_scheduler(hydra: Any) -> None:
-    """Raise ConfigError if the launcher submits to Slurm and this machine does not. hydra: Hydra's own settings"""
-    if str(hydra.launcher.get("_target_")).endswith((".Slurm", ".SlurmLauncher")) and shutil.which("srun") is None:
-        allowed = "needs Slurm, and this machine has no srun; slurm_local is the same in processes of this machine"
-        raise ConfigError("hydra/launcher", hydra.runtime.choices["hydra/launcher"], allowed)
-
-
 def shares_gpu(hydra: Any) -> bool:
     """Return True if the launcher is ``hydra/launcher=gpu``. hydra: Hydra's own settings"""
     return str(hydra.launcher.get("_target_")).endswith(".Gpu")
 
 
-def check_gpu(hydra: Any) -> None:
-    """Raise ConfigError if the launcher needs a GPU and this machine has none. hydra: Hydra's own settings"""
+def check_machine(hydra: Any) -> None:
+    """Raise ConfigError if this machine lacks Slurm or a GPU that the launcher needs. hydra: Hydra's own settings"""
     from ..experiment.machine import has_gpu  # brings NumPy
 
+    launcher = hydra.runtime.choices["hydra/launcher"]
+    if str(hydra.launcher.get("_target_")).endswith((".Slurm", ".SlurmLauncher")) and shutil.which("srun") is None:
+        allowed = "needs Slurm, and this machine has no srun; slurm_local is the same in processes of this machine"
+        raise ConfigError("hydra/launcher", launcher, allowed)
     if not shares_gpu(hydra):
         return
     for name in ("processes", "runs"):
@@ -43,8 +40,7 @@ def check_gpu(hydra: Any) -> None:
         allowed = "at least 1, or null: as many as fit"
         check(count is None or (type(count) is int and count > 0), f"hydra.launcher.{name}", count, allowed)
     if not has_gpu():
-        name = hydra.runtime.choices["hydra/launcher"]
-        raise ConfigError("hydra/launcher", name, "needs a GPU; hydra/launcher=cores takes the cores of a CPU")
+        raise ConfigError("hydra/launcher", launcher, "needs a GPU; hydra/launcher=cores takes the cores of a CPU")
 
 
 def check_numbers(hydra: Any) -> None:

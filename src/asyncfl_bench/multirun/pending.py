@@ -243,16 +243,15 @@ def _wait_for_free_runs(jobs: list[Job]) -> list[Job]:
 
 def results() -> list[RunResult]:
     """Return the result of every job of the sweep that ran last, in their order."""
-    places = places_of(state.planned)
-    return [_result(job, places) for job in state.planned]
-
-
-def _result(job: Job, places: Mapping[str, Path]) -> RunResult:
-    if (found := job.finished_result(places, repeated=True)) is not None:
-        return found
-    directory = Path() if job.settings is None else job.settings.directory
-    status, _, error = (_outcome(job, None) or "failed").partition(": ")
-    return RunResult(directory, {"exit_status": status, "name": " ".join(job.overrides), "error": error or status})
+    places, found = places_of(state.planned), []
+    for job in state.planned:
+        if (result := job.finished_result(places, repeated=True)) is None:
+            directory = Path() if job.settings is None else job.settings.directory
+            status, _, error = (_outcome(job, None) or "failed").partition(": ")
+            summary = {"exit_status": status, "name": " ".join(job.overrides), "error": error or status}
+            result = RunResult(directory, summary)
+        found.append(result)
+    return found
 
 
 def has_active_runs() -> bool:

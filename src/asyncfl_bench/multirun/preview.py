@@ -19,7 +19,7 @@ from ..experiment.preflight import Found, Preflight, outline_run
 from ..models.layers import Size
 from ..storage import describe_size
 from ..tracking.progress_bar import clock_text
-from .estimates import GROUPS, Estimate, FinishedRun, count_points, finished_in, runs_by_algorithm, similar_runs
+from .estimates import GROUPS, Estimate, FinishedRun, count_points, finished_in, similar_runs
 from .jobs import Job, count_runs, describe_planning, varied_values
 from .pending import find_finished
 from .probe import find_room
@@ -134,7 +134,10 @@ def past_runs(pending: Sequence[Settings], places: Iterable[str | Path] = ()) ->
 
     own = {settings.directory.parent for settings in pending}
     archives = [place for name in {one.root.archive_dir for one in pending} for place in archive_folders(name)]
-    return runs_by_algorithm(finished_in([*own, *places, *archives]))
+    found: dict[tuple, list[FinishedRun]] = {}
+    for one in finished_in([*own, *places, *archives]):
+        found.setdefault(tuple(one.summary.get(group) for group in GROUPS), []).append(one)
+    return found
 
 
 def estimate_runs(pending: Sequence[Settings], past: Past, device: str | None = None) -> list[Estimate | None]:
@@ -150,40 +153,31 @@ def estimate_runs(pending: Sequence[Settings], past: Past, device: str | None = 
 
 
 def describe_time(
-    runs: Sequence[Settings],
-    estimates: Sequence[Estimate | None],
-    workers: int,
-    start: float = START,
-    past: Past | None = None,
+    runs: Sequence[Settings], estimates: Sequence[Estimate | None], workers: int, start: float, past: Past
 ) -> str:
-    """Return the time that runs take as text. start: seconds of a process before its first run; past: finished runs,
-    for what other devices took."""
+    """Return the time that runs take as text, with that of runs alike on other kinds of devices.
+
+    start  seconds of a process before its first run;  past  finished runs
+    """
     known = [one for one in estimates if one is not None]
     lacking = [run for run, one in zip(runs, estimates, strict=True) if one is None]
-    elsewhere = _describe_elsewhere(lacking, past or {})
+    elsewhere = ""
+    for device in sorted({one.device for alike in past.values() for one in alike if one.device} if lacking else ()):
+        others = [one for one in estimate_runs(lacking, past, device) if one is not None]
+        if took := sum(one.seconds for one in others):
+            elsewhere += ", " if elsewhere else "; runs alike took elsewhere: "
+            elsewhere += f"{count_runs(len(others))} about {clock_text(took)} on {_name_device(device)}"
     if not known:
         where = " and ".join(sorted({_name_device(chosen_kind(one.root.device)) for one in lacking}))
         why = f"no run alike is finished there ({ALIKE})"
         return f"time: unknown on {where} for {count_runs(len(runs))}, {why}{elsewhere}; --measure tries them"
     seconds, evaluation = [one.seconds + START_RUN for one in known], sum(one.evaluation for one in known)
-    where = (
-        ", some of them perhaps of another machine" if any(run.is_archived for one in known for run in one.runs) else ""
-    )
+    is_archived = any(run.is_archived for one in known for run in one.runs)
+    where = ", some of them perhaps of another machine" if is_archived else ""
     rest = f", without {count_runs(len(lacking))} like no finished run{elsewhere}; --measure tries them"
     total = _describe_total(seconds, workers, len(runs), start)
     shares = f"{start:.0f} s of it to start, {evaluation / sum(seconds):.0%} of the rest to evaluate"
     return f"{total} ({shares}), as finished runs alike took{where}{rest if lacking else ''}"
-
-
-def _describe_elsewhere(runs: Sequence[Settings], past: Past) -> str:
-    """Return what runs alike took on other kinds of devices; empty if there are none."""
-    found = []
-    devices = {one.device for alike in past.values() for one in alike} if runs else set()
-    for device in sorted(filter(None, devices)):
-        known = [one for one in estimate_runs(runs, past, device) if one is not None]
-        if known and (seconds := sum(one.seconds for one in known)):
-            found.append(f"{count_runs(len(known))} about {clock_text(seconds)} on {_name_device(device)}")
-    return f"; runs alike took elsewhere: {', '.join(found)}" if found else ""
 
 
 def _name_device(kind: str) -> str:
@@ -251,7 +245,13 @@ def _run_bytes(
     if not d:
         return None
     config, used = settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
-    state = found.state or _state_of(settings, d, estimate)
+    state = found.state
+    if state is None:  # the data are missing: by a run alike
+        task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
+        state = memory.MemoryNeeds(4 * d)
+        if not settings.needs.cuts:
+            _, most = memory.bound_vectors(settings, Size(d), task.get("train_samples", 0), task.get("classes", 0))
+            state = memory.checkpoint_needs(most, settings.root.n_clients)
     minutes = math.inf if seconds is None else seconds / 60  # a run of unknown length may be long
     is_large = state.total > config.at_end_mib * 2**20
     repeated = config.every is not None or (config.every_minutes is not None and minutes > config.every_minutes)
@@ -262,15 +262,6 @@ def _run_bytes(
     tables = POINT * count_points(settings.tree, used) + TRACE_ROW * rows
     rest = FILES + models + tables + memory.kept_bytes(settings.kept_uploads, d)
     return rest + at_end * state.total, rest + at_most * state.total + state.disk
-
-
-def _state_of(settings: Settings, d: int, estimate: Estimate | None) -> memory.MemoryNeeds:
-    """Return the bytes of the model vectors in a checkpoint of a run whose data are missing, by a run alike."""
-    task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
-    if settings.needs.cuts:
-        return memory.MemoryNeeds(4 * d)
-    _, most = memory.bound_vectors(settings, Size(d), task.get("train_samples", 0), task.get("classes", 0))
-    return memory.checkpoint_needs(most, settings.root.n_clients)
 
 
 @dataclass

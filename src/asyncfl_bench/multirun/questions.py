@@ -57,7 +57,18 @@ class AskedRuns:
                 why = job.error or "is a search, whose trials have no pairs"
                 raise ConfigError("decide", "true", f"cannot compare {' '.join(job.overrides)}: {why}")
         self._jobs[0] = {job.settings.experiment: job for job in planned if job.settings}
-        self._check_versions()
+        current = {one.experiment: one.results_version for one in self.settings}
+        archives = {
+            place for name in {one.root.archive_dir for one in self.settings} for place in archive_folders(name)
+        }
+        for key, places in {"output_dir": self.outputs, "archive_dir": sorted(archives)}.items():
+            past = [one.summary for one in finished_in(places, MEASURED) if one.summary.get("experiment") in current]
+            if other := [one for one in past if one.get("results_version") != current[one["experiment"]]]:
+                versions = ", ".join(sorted({str(one.get("results_version")) for one in other}))
+                now = ", ".join(sorted({str(current[one["experiment"]]) for one in other}))
+                what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
+                how = "looks cannot mix them; choose another folder, or move them away"
+                raise ConfigError(key, places[0], f"{what}, and this is {now}: {how}")
 
     def jobs(self, seed: int) -> dict[str, Job]:
         """Return experiment -> job of a seed. Raises ConfigError for a folder that does not suit all seeds."""
@@ -105,21 +116,6 @@ class AskedRuns:
             what = f"has {count_runs(len(others))} of this multirun by another code, the first is {others.index[0]}"
             raise ConfigError("output_dir", self.own_folder, f"{what}; looks cannot mix codes, choose another folder")
         return runs[present]
-
-    def _check_versions(self) -> None:
-        """Raise ConfigError if runs of these experiments were made by another results version."""
-        current = {one.experiment: one.results_version for one in self.settings}
-        folder_names = {one.root.archive_dir for one in self.settings}
-        archives = {place for name in folder_names for place in archive_folders(name)}
-        folders = {"output_dir": self.outputs, "archive_dir": sorted(archives)}
-        for key, places in folders.items():
-            past = [one.summary for one in finished_in(places, MEASURED) if one.summary.get("experiment") in current]
-            if other := [one for one in past if one.get("results_version") != current[one["experiment"]]]:
-                versions = ", ".join(sorted({str(one.get("results_version")) for one in other}))
-                now = ", ".join(sorted({str(current[one["experiment"]]) for one in other}))
-                what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
-                how = "looks cannot mix them; choose another folder, or move them away"
-                raise ConfigError(key, places[0], f"{what}, and this is {now}: {how}")
 
 
 def _check_damaged(placed: MatchedRuns, runs: pd.DataFrame, experiments: set[str], folder: Path) -> None:

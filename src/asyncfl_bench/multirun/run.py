@@ -53,8 +53,12 @@ def launch_jobs(jobs: list[Job], overrides: list[str], folder: list[str]) -> int
     if first := next((job.settings for job in jobs if job.settings is not None), None):
         check_folder(first)
     _reset_state(jobs)
+    # Hydra's sweeper and launcher alone, each at its first value: each job is composed and placed separately
+    shared = Compositions()
+    first_values = [parse_override(one.text_of_first_value) for one in map(parse_override, overrides) if one.values]
+    chosen = [one for one in first_values if one.key == "output_dir" or shared.chooses_files(one)]
     try:
-        return run_hydra(["-m", *_group_overrides(overrides), *folder])
+        return run_hydra(["-m", *(one.text for one in chosen if one.key not in FOLDERS), *folder])
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -111,18 +115,6 @@ def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, .
 def _reset_state(jobs: list[Job]) -> None:
     pending.state.current, pending.state.stopped, pending.state.result = [], False, None
     pending.state.planned = jobs
-
-
-def _group_overrides(overrides: list[str]) -> list[str]:
-    """Return the overrides that choose Hydra's sweeper and launcher, each at its first value.
-
-    All other overrides concern jobs. Each job is composed separately, and placed in its directory.
-    """
-    shared = Compositions()
-    first = [parse_override(one.text_of_first_value) for one in map(parse_override, overrides) if one.values]
-    return [
-        one.text for one in first if one.key not in FOLDERS and (one.key == "output_dir" or shared.chooses_files(one))
-    ]
 
 
 def _run_other_sweeper(overrides: list[str]) -> int:

@@ -161,9 +161,10 @@ class StagedSearch:
         outputs = output_folders(self._first_settings())
         workers = max(1, min(workers_of(chosen_config(self.words).hydra), len(pending_runs)))
         cost = estimate_cost(pending_runs, outputs, workers, measure, preflight)
-        if cost.seconds_known_for < len(pending_runs) and self._is_bank and not self._changes_of_worlds():
+        refusal = self._page_refusal()
+        if cost.seconds_known_for < len(pending_runs) and self._is_bank and not refusal:
             cost.time = self._describe_bank_time(pending_runs, workers)
-        return "\n".join([*lines, *cost.lines, *self._reasons_without_page()])
+        return "\n".join([*lines, *cost.lines, *filter(None, [refusal])])
 
     def describe(self) -> str:
         """Return the chosen point of each search, with its scores, as text."""
@@ -173,13 +174,12 @@ class StagedSearch:
             if (point := self._best_point(cell)) is None:
                 lines.append(f"{name}: no point was chosen; a run is missing, or all diverged")
                 continue
-            judged = self._results(self._judged_jobs(cell))
-            scores = [
-                score for one in judged if one is not None and not math.isnan(score := late_score(one, "test/accuracy"))
+            judged = [
+                late_score(one, "test/accuracy") for one in self._results(self._judged_jobs(cell)) if one is not None
             ]
-            text = (
-                f"test accuracy {sum(scores) / len(scores):.1f} % over {len(scores)} seeds" if scores else "not judged"
-            )
+            scores = [score for score in judged if not math.isnan(score)]
+            mean = sum(scores) / max(1, len(scores))
+            text = f"test accuracy {mean:.1f} % over {len(scores)} seeds" if scores else "not judged"
             lines.append(f"{name}: {' '.join(point)}; {text}")
         return "\n".join(lines)
 
@@ -188,8 +188,8 @@ class StagedSearch:
         from ..analysis.bank import judged_frame, load_bank, merge_frames
         from ..reports.bank_page import judge_worlds, write_bank_page
 
-        if reasons := self._reasons_without_page():
-            say(reasons[0])
+        if refusal := self._page_refusal():
+            say(refusal)
             return
         if code:
             say("no page: it needs all runs; the same command runs those that failed again")
@@ -210,19 +210,20 @@ class StagedSearch:
         """Return True for the sweep of the bank."""
         return bool(chosen_config(self.words).hydra.runtime.choices.sweep == BANK)
 
-    def _changes_of_worlds(self) -> list[str]:
-        """Return the overrides and searched settings with which a world is not that of the bank."""
+    def _page_refusal(self) -> str:
+        """Return why runs of the bank's sweep cannot be compared with the bank; empty if they can.
+
+        Overrides or searched settings make their worlds others than those of the bank.
+        """
+        if not self._is_bank:
+            return ""
         same = {"sweep", "paper", "algorithm", *NOT_IDENTITY}
         words = map(parse_override, self.words)
         given = [one.text for one in words if not (one.is_for_hydra or {one.key, one.section} & same)]
         drawn = {parse_override(text).key for points in self.points.values() for point in points for text in point}
         others = [key for key in sorted(drawn) if key not in STEPS and not key.startswith("algorithm.")]
-        return [*given, *(f"{key} in {SEARCH_SPACE}" for key in others)]
-
-    def _reasons_without_page(self) -> list[str]:
-        """Return one line for runs of the bank's sweep that cannot be compared with the bank."""
-        changed = self._changes_of_worlds() if self._is_bank else []
-        return [f"no page with {', '.join(changed)}: the bank has no such runs to compare"] if changed else []
+        changed = [*given, *(f"{key} in {SEARCH_SPACE}" for key in others)]
+        return f"no page with {', '.join(changed)}: the bank has no such runs to compare" if changed else ""
 
     def _describe_bank_time(self, runs: Sequence[Settings], workers: int) -> str:
         """Return what these runs take with a rule that is as fast as the median of the bank."""

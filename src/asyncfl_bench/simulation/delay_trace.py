@@ -60,26 +60,31 @@ class DelayTrace(Delay):
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
         rows_n = self.file.rows_of(self.n)
         if (arrived_r := self.file.columns.get("arrived")) is not None:
-            rows_n = [self._select_arrived(rows, arrived_r) for rows in rows_n]
+            # the durations of lost uploads are the times until a loss was known
+            for rows in rows_n:
+                if not any(arrived_r[row] for row in rows):
+                    raise self.file.refusal(rows[0], "no upload of its client arrived; use the record of a longer run")
+            rows_n = [[row for row in rows if arrived_r[row]] for rows in rows_n]
         self._starts_n: list[list[float]] | None = None
         if start_r is not None:
             rows_n = [self._sort_by_start(rows, start_r) for rows in rows_n]
             self._starts_n = [[start_r[row] for row in rows] for rows in rows_n]
-        self._check_period()
+            last, period = max(starts[-1] for starts in self._starts_n), self.config.period
+            allowed = f"a number > {last:g}, the last start in {self.file.path}"
+            check(period is None or period > last, "delay.period", period, allowed)
+        elif self.config.period is not None:
+            raise ConfigError("delay.period", self.config.period, f"must be null: {self.file.path} has no column start")
         self._durations_n = [[durations[row] for row in rows] for rows in rows_n]
 
     def duration(self, work: Work) -> float:
-        own = self._durations_n[work.client]
+        own, period = self._durations_n[work.client], self.config.period
         amount = {"work": 1, "step": work.local_steps, "sample": max(1, work.samples)}[self.config.per]
-        return own[self._row(work, len(own))] * amount
-
-    def _row(self, work: Work, count: int) -> int:
         if self._starts_n is None:
-            return work.cycle % count if self.config.at_end == "repeat" else min(work.cycle, count - 1)
-        period = self.config.period
-        time = work.start if period is None else work.start % period
-        row = bisect_right(self._starts_n[work.client], time) - 1
-        return max(row, 0) if period is None else row  # -1 is the last one, of the turn before
+            row = work.cycle % len(own) if self.config.at_end == "repeat" else min(work.cycle, len(own) - 1)
+        else:
+            row = bisect_right(self._starts_n[work.client], work.start if period is None else work.start % period) - 1
+            row = max(row, 0) if period is None else row  # -1 is the last one, of the turn before
+        return own[row] * amount
 
     def _sort_by_start(self, rows: list[int], start_r: list[float]) -> list[int]:
         rows = sorted(rows, key=start_r.__getitem__)
@@ -88,18 +93,3 @@ class DelayTrace(Delay):
                 allowed = f"start must differ from that of {self.file.name_of_row(before)}, of the same client, found"
                 raise self.file.refusal(row, f"{allowed} {start_r[row]:g}")
         return rows
-
-    def _select_arrived(self, rows: list[int], arrived_r: list[float]) -> list[int]:
-        """Return the rows of uploads that arrived; the durations of others are the times until a loss was known."""
-        if not (kept := [row for row in rows if arrived_r[row]]):
-            raise self.file.refusal(rows[0], "no upload of its client arrived; use the record of a longer run")
-        return kept
-
-    def _check_period(self) -> None:
-        period = self.config.period
-        if period is None:
-            return
-        if self._starts_n is None:
-            raise ConfigError("delay.period", period, f"must be null: {self.file.path} has no column start")
-        last = max(starts[-1] for starts in self._starts_n)
-        check(period > last, "delay.period", period, f"a number > {last:g}, the last start in {self.file.path}")

@@ -68,7 +68,12 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
                 raise BenchError(f"{file}: {record.name}: {record.note}; the archive is unchanged")
         own = {id(record): (file, record.name) for file, records in held.items() for record in records}
         taken = {file.resolve() for file in held}
-        added = [record for file in archives if file.resolve() not in taken for record in _read_other_records(file)]
+        added: list[Record] = []
+        for file in (file for file in archives if file.resolve() not in taken):
+            try:
+                added += read_archive(file)
+            except NotAnArchive as error:
+                say(f"left out, {error}")
         mine = [record for records in held.values() for record in records]
         kept: dict[tuple[str, str | None], Record] = {}
         for records, limit in ((added, only), (mine, None), (map(read_directory, directories), only)):
@@ -279,15 +284,6 @@ def _unpack_records(table: Any, path: Path) -> list[Record]:
         note = "" if fact["status"] == "ok" else str(summary.get("error") or "").partition("\n")[0]
         records.append(Record(str(fact["name"]), fact["status"], note, config, summary, points, clients))
     return records
-
-
-def _read_other_records(path: Path) -> list[Record]:
-    """Return the runs of another archive; none, with a line, if the file is not an archive."""
-    try:
-        return read_archive(path)
-    except NotAnArchive as error:
-        say(f"left out, {error}")
-        return []
 
 
 @functools.lru_cache(maxsize=256)

@@ -71,28 +71,29 @@ class Progress:
         now = self._clock()
         if now >= self._next:
             self._next = now + self._wait
-            self._show(now)
+            with suppress(OSError, ValueError):  # a closed pipe or a full disk must not end the run
+                self._write(now)
 
     def close(self) -> None:
         """Show the last state, if one was shown before, and restore the terminal. May be called twice."""
-        if self._unshown is not None and (self._bar is not None or self._lines_written):
-            self._show(self._clock())
+        with suppress(OSError, ValueError):
+            if self._unshown is not None and (self._bar is not None or self._lines_written):
+                self._write(self._clock())
         self._unshown = None
         if self._bar is not None:
             with suppress(OSError, ValueError):
                 self._bar.stop()
             self._bar = None
 
-    def _show(self, now: float) -> None:
-        with suppress(OSError, ValueError):  # a closed pipe or a full disk must not end the run
-            self._write(now)
-
     def _write(self, now: float) -> None:
+        """Draw the bar, or write a line. The remaining time is estimated without the earlier part of a resumed run."""
         assert self._unshown is not None
         done, iteration, accuracy, virtual_time, rate, note = self._unshown
         self._unshown = None
         accuracy_text = "-" if accuracy is None else f"{100 * accuracy:.1f} %"
-        left = clock_text(self._seconds_left(done, now))
+        progress, left = done - self._done_before, clock_text(None)
+        if self.total is not None and progress > 0:
+            left = clock_text(max(0.0, (self.total - done) * (now - self._started) / progress))
         if self._bar is not None:
             facts = [left, f"iteration {iteration}", f"acc {accuracy_text}", f"t {virtual_time:.4g}", f"{rate:.0f}/s"]
             texts = accumulate([*facts, note] if note else facts, "{}  {}".format)
@@ -109,13 +110,6 @@ class Progress:
         )
         self._stream.flush()
         self._lines_written += 1
-
-    def _seconds_left(self, done: int | float, now: float) -> float | None:
-        """Estimate the remaining seconds by the rate of this process, without the earlier part of a resumed run."""
-        progress = done - self._done_before
-        if self.total is None or progress <= 0:
-            return None
-        return max(0.0, (self.total - done) * (now - self._started) / progress)
 
     def _open_bar(self) -> None:
         from rich.console import Console

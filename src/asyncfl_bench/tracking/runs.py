@@ -136,27 +136,16 @@ def setting_text(value: object) -> str:
     return str(value)
 
 
-def _encoder_name(summary: dict[str, Any]) -> str | None:
-    """Return the encoder's name in published numbers (``bert_base``, ``distilbert``); None without an encoder.
-
-    Other encoders have the name ``roberta_24x1024``: type, layers and width.
-    """
-    task = summary.get("task")
-    facts = task.get("encoder") if isinstance(task, dict) else None
-    if not isinstance(facts, dict):
-        return None
-    shape: Any = (facts.get("model_type"), facts.get("layers"), facts.get("hidden_size"))
-    return ENCODERS.get(shape) or "{}_{}x{}".format(*shape)
-
-
 def _build_row(record: Record) -> dict[str, Any]:
     """Return the row of ``load_runs`` for a record."""
     config, summary = dict(record.config), record.summary
     listed, choices = config.pop(ABSENT, None), config.pop("choices", None)
     absent = set(map(str, listed)) if isinstance(listed, list) else set()
     chosen = {str(k): value for k, value in choices.items() if k not in absent} if isinstance(choices, dict) else {}
-    if encoder := _encoder_name(summary):
-        chosen["model"] = encoder
+    task = summary.get("task")
+    if isinstance(encoder := task.get("encoder") if isinstance(task, dict) else None, dict):
+        shape: Any = (encoder.get("model_type"), encoder.get("layers"), encoder.get("hidden_size"))
+        chosen["model"] = ENCODERS.get(shape) or "{}_{}x{}".format(*shape)  # roberta_24x1024: type, layers and width
     algorithm = config.get("algorithm")
     target = str(algorithm.get("_target_")) if isinstance(algorithm, dict) else "?"
     fixed = {

@@ -102,6 +102,8 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
 
     page  folder of a page: only the runs of its sweep, and its figures as a run of its name
     """
+    from wandb import Image
+
     records, places = read_archive(archive), []
     group = archive_around(archive).parent.name
     if page is not None:
@@ -115,7 +117,10 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
         records = [record for record, name in zip(records, names, strict=True) if name == group]
         if not records:
             raise BenchError(f"{page}: {archive} has no run of {group}")
-        places.append(_stage_figures(group, sorted(page.glob("*.png"))))
+        figures = sorted(page.glob("*.png"))
+        run_id = f"page-{_digest(b''.join(figure.read_bytes() for figure in figures))}"  # changed ones are another run
+        row: dict[str, object] = {figure.stem: Image(str(figure)) for figure in figures}
+        places.append(_stage_run(run_id, group, group, {}, [row], {"exit_status": "ok"}))
     for record in records:
         if not _IDENTITY.fullmatch(str(record.identity)):  # it becomes the name of a folder
             say(f"{archive}: left out {record.name}: its identity must be 8 hex digits, found {record.identity}")
@@ -127,15 +132,6 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
         run_id = f"{record.identity}-{_digest(json.dumps(rows).encode())}"  # a rerun is another run of W&B's
         places.append(_stage_run(run_id, record.name, group, record.config, rows, record.summary))
     return places
-
-
-def _stage_figures(name: str, figures: Sequence[Path]) -> Path:
-    """Write a run with the figures as its only point. Changed figures are another run."""
-    from wandb import Image
-
-    run_id = f"page-{_digest(b''.join(figure.read_bytes() for figure in figures))}"
-    row: dict[str, object] = {figure.stem: Image(str(figure)) for figure in figures}
-    return _stage_run(run_id, name, name, {}, [row], {"exit_status": "ok"})
 
 
 def _stage_run(

@@ -210,7 +210,14 @@ class WandbTracker(Tracker):
             objective = self._facts.config.get("objective")
             run.summary.update(dict(summary) | {"objective": final.get(objective)})  # type: ignore[attr-defined]
             if self.config.artifact:
-                self._keep_files(run, exit_code)
+                import wandb
+
+                artifact = wandb.Artifact(f"run-{self._facts.identity}", type="run")
+                for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME, MODEL_NAME):
+                    path = self._facts.directory / name
+                    if path.exists() and (name != MODEL_NAME or exit_code == 0):
+                        artifact.add_file(str(path), name)
+                run.log_artifact(artifact)
         except Exception as error:
             self._warn(f"the summary was not logged ({first_line(error)})")
         finally:
@@ -218,16 +225,6 @@ class WandbTracker(Tracker):
                 run.finish(exit_code=exit_code)
             except Exception as error:
                 self._warn(f"the run was not closed ({first_line(error)})")
-
-    def _keep_files(self, run: Any, exit_code: int) -> None:
-        import wandb
-
-        artifact = wandb.Artifact(f"run-{self._facts.identity}", type="run")
-        for name in (CONFIG_NAME, SUMMARY_NAME, METRICS_NAME, MODEL_NAME):
-            path = self._facts.directory / name
-            if path.exists() and (name != MODEL_NAME or exit_code == 0):
-                artifact.add_file(str(path), name)
-        run.log_artifact(artifact)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
@@ -317,21 +314,16 @@ def configured_mode() -> str | None:
 
     A key is in ``WANDB_API_KEY``, the netrc file or W&B's settings file (``wandb login``).
     """
-    settings = _read_settings()
+    home = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
+    parser = ConfigParser(interpolation=None)
+    with suppress(Error, OSError, UnicodeDecodeError):  # of two files the later one has precedence
+        parser.read([home / "settings", Path(os.environ.get("WANDB_DIR") or ".") / "wandb" / "settings"])
+    settings = dict(parser["default"]) if parser.has_section("default") else {}
     if mode := os.environ.get("WANDB_MODE") or settings.get("mode"):
         return {"dryrun": "offline", "run": "online"}.get(mode, mode)
     host = os.environ.get("WANDB_BASE_URL") or settings.get("base_url") or _HOST
     has_key = os.environ.get("WANDB_API_KEY") or settings.get("api_key") or _has_login(urlsplit(host).netloc)
     return "online" if has_key else None
-
-
-def _read_settings() -> dict[str, str]:
-    """Return the settings of the user's file and of this folder's file, which has precedence."""
-    home = Path(os.environ.get("WANDB_CONFIG_DIR") or os.path.expanduser("~/.config/wandb"))
-    parser = ConfigParser(interpolation=None)
-    with suppress(Error, OSError, UnicodeDecodeError):
-        parser.read([home / "settings", Path(os.environ.get("WANDB_DIR") or ".") / "wandb" / "settings"])
-    return dict(parser["default"]) if parser.has_section("default") else {}
 
 
 def _has_login(host: str) -> bool:

@@ -39,7 +39,10 @@ Build = Callable[..., "SequentialComputer"]
 
 
 def main(build: Build) -> None:
-    """Run a SuperNode and its worker. build: see processes.Compute; it may load torch"""
+    """Run a SuperNode and its worker until a signal arrives or the SuperNode ends with success. Restart failed ones.
+
+    build  see processes.Compute; it may load torch
+    """
     parser = argparse.ArgumentParser(
         "node.py", epilog="Other words are options of flower-supernode.", allow_abbrev=False
     )
@@ -57,27 +60,14 @@ def main(build: Build) -> None:
     stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, frame: stop.append(number))
-    try:
-        _keep_running(
-            [str(command), *options, "--node-config", f'worker="{path}"'], build, arguments.clients, path, stop
-        )
-    finally:
-        shutil.rmtree(path.parent, ignore_errors=True)
-
-
-def _keep_running(words: list[str], build: Build, clients: list[int], path: Path, stop: list[int]) -> None:
-    """Run a SuperNode and its worker until a signal arrives or the SuperNode ends with success. Restart failed ones.
-
-    words  command of the SuperNode
-    path   of the worker's socket
-    """
+    words = [str(command), *options, "--node-config", f'worker="{path}"']
     context, start_at = multiprocessing.get_context("fork"), 0.0
     node: subprocess.Popen | None = None
     worker: Any = None
     try:
         while not stop and (node is None or node.poll() not in (0, 2)):  # 2: an unknown option
             if worker is None or not worker.is_alive():
-                worker = context.Process(target=serve, args=(build, clients, path))
+                worker = context.Process(target=serve, args=(build, arguments.clients, path))
                 worker.start()
             if node is not None and node.poll() is not None:
                 say(f"node.py: the SuperNode ended with code {node.returncode}; the next one starts in {PAUSE:g} s")
@@ -94,6 +84,7 @@ def _keep_running(words: list[str], build: Build, clients: list[int], path: Path
             node.wait()
         if worker is not None:
             worker.kill()
+        shutil.rmtree(path.parent, ignore_errors=True)
 
 
 def _end_with_parent_process() -> None:
@@ -143,7 +134,11 @@ class Worker:
         facts, arrays = unpack(content)
         work, within = facts.pop("work", None), facts.pop("within")
         try:
-            computer = self._computer_of(facts)
+            if self._computer is None or facts != self._run:
+                if max(self._clients) >= (n := facts["tree"]["n_clients"]):
+                    raise BenchError(f"has clients {self._clients}, not numbers below {n}")
+                self._computer = self._build(facts["tree"], [Path(one) for one in facts["folders"]], self._clients)
+                self._run = facts
         except Exception as error:
             return pack({"problem": str(error) if isinstance(error, BenchError) else describe_error(error)})
         if work is None:
@@ -152,14 +147,6 @@ class Worker:
         if within is not None:
             timer.start()
         try:
-            return compute_reply(computer, facts["identity"], Work(**work), arrays)
+            return compute_reply(self._computer, facts["identity"], Work(**work), arrays)
         finally:
             timer.cancel()
-
-    def _computer_of(self, run: dict[str, Any]) -> SequentialComputer:
-        if self._computer is None or run != self._run:
-            if max(self._clients) >= (n := run["tree"]["n_clients"]):
-                raise BenchError(f"has clients {self._clients}, not numbers below {n}")
-            self._computer = self._build(run["tree"], [Path(one) for one in run["folders"]], self._clients)
-            self._run = run
-        return self._computer
