@@ -48,11 +48,6 @@ class Looks(AskedRuns):
     def __post_init__(self) -> None:
         super().__post_init__()
         sweep = str(self.settings[0].choices.get("sweep"))
-        question = ClaimsQuestion if self._asks_claims(sweep) else PairsQuestion
-        self.question: ClaimsQuestion | PairsQuestion = question(self)
-
-    def _asks_claims(self, sweep: str) -> bool:
-        """Return True if claims of a page are asked. Raises ConfigError for a sweep where nothing is asked."""
         claims = claims_of_sweep(sweep)
         if self.request.claims and not claims:
             wanted = "needs a sweep with claims, for example sweep=ace/figure2; decide.compare=NAME compares methods"
@@ -66,7 +61,8 @@ class Looks(AskedRuns):
             if name not in known:
                 allowed = f"must be one of {', '.join(claim.id for claim in claims)}{did_you_mean(name, known)}"
                 raise ConfigError("decide.claims", name, allowed)
-        return bool(claims) and not self.request.compare
+        question = ClaimsQuestion if claims and not self.request.compare else PairsQuestion
+        self.question: ClaimsQuestion | PairsQuestion = question(self)
 
     def run(self) -> int:
         """Run looks until all is decided, nothing that is open can be, or the hours are spent. Returns the exit

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..analysis.evaluations import late_values
 from ..config.composition import chosen_config
@@ -26,9 +26,6 @@ from .jobs import Job, count_runs, describe_planning, output_folders, settings_o
 from .launchers import workers_of
 from .preview import RunTimer, estimate_cost
 from .run import launch_jobs, plan_multirun, run_all
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SCORE = "validation/accuracy"
 
@@ -76,11 +73,7 @@ class StagedSearch:
                 self._cells[job.settings.identity] = rest
         if not self.points:
             raise InputError(str(self.refused[0].error))
-        self._check_steps()
-
-    def _check_steps(self) -> None:
-        """Raise ConfigError for a rule without a searched step that the factors of the last stage multiply."""
-        for points in self.points.values():
+        for points in self.points.values():  # the factors of the last stage multiply a searched step
             point, job = next(iter(points.items()))
             if self.stages.factors and step_key(point) is None:
                 fixed = [one.text for one in map(parse_override, self.words) if one.key in STEPS]
@@ -124,7 +117,8 @@ class StagedSearch:
             try:
                 preflight.check(settings_of(points.values())[0])
             except MissingData as error:
-                if not self._is_finished(cell):
+                jobs = [*points.values(), *self._judged_jobs(cell), *self._factor_jobs(cell)]
+                if self._best_point(cell) is None or None in self._results(jobs):
                     missing[str(error)] = error
                     del self.points[cell]
             except BenchError:
@@ -133,13 +127,6 @@ class StagedSearch:
             raise next(iter(missing.values()))
         for text in missing:
             say(f"left out: {text}")
-
-    def _is_finished(self, cell: Cell) -> bool:
-        """Return True if no run of a rule in a world is missing."""
-        if self._best_point(cell) is None:
-            return False
-        jobs = [*self.points[cell].values(), *self._judged_jobs(cell), *self._factor_jobs(cell)]
-        return None not in self._results(jobs)
 
     def plan(self, measure: RunTimer | None = None, preflight: Preflight | None = None) -> str:
         """Return the runs and hours of all stages as text; runs nothing."""
@@ -187,6 +174,7 @@ class StagedSearch:
         """Write the page of the bank with these rules among all others, and print where it is."""
         from ..analysis.bank import judged_frame, load_bank, merge_frames
         from ..reports.bank_page import judge_worlds, write_bank_page
+        from ..tracking.runs import load_runs
 
         if refusal := self._page_refusal():
             say(refusal)
@@ -194,7 +182,15 @@ class StagedSearch:
         if code:
             say("no page: it needs all runs; the same command runs those that failed again")
             return
-        own = judged_frame(self._finished_runs())
+        known = {one.directory for one in self._results(list(self._jobs.values())) if one is not None}
+        runs = load_runs(*sorted(known)).drop_duplicates("identity")
+        runs = runs[runs["identity"].isin(self._jobs)]
+        cells = [self._cells[identity] for identity in runs["identity"]]
+        worlds, rules = (
+            [" ".join(text for text in cell if text.startswith(keys)).removeprefix(keys[0]) for cell in cells]
+            for keys in (("paper=",), ("algorithm=", "algorithm."))
+        )
+        own = judged_frame(runs.assign(paper=worlds, algorithm=rules))
         folder = self._first_settings()[0].directory.parent / "page"
         if own.empty:  # no point has a score
             return
@@ -237,20 +233,6 @@ class StagedSearch:
         text = f"time: about {clock_text(sum(known) / workers)} for {count_runs(len(known))}"
         text += f", {workers} at once" * (workers > 1) + ", at the median of the bank's rules"
         return text + f" (unknown for {count_runs(others)} of other worlds)" * (others > 0)
-
-    def _finished_runs(self) -> pd.DataFrame:
-        """Return the runs of all stages as ``load_runs`` does, with the world as paper and the rule as algorithm."""
-        from ..tracking.runs import load_runs
-
-        known = {one.directory for one in self._results(list(self._jobs.values())) if one is not None}
-        runs = load_runs(*sorted(known)).drop_duplicates("identity")
-        runs = runs[runs["identity"].isin(self._jobs)]
-        cells = [self._cells[identity] for identity in runs["identity"]]
-        worlds, rules = (
-            [" ".join(text for text in cell if text.startswith(keys)).removeprefix(keys[0]) for cell in cells]
-            for keys in (("paper=",), ("algorithm=", "algorithm."))
-        )
-        return runs.assign(paper=worlds, algorithm=rules)
 
     @property
     def _stages(self) -> dict[str, Callable[[Cell], list[Job]]]:
