@@ -293,7 +293,7 @@ def test_an_axis_may_hold_interpolations_and_globs(monkeypatch, mine):
 
 
 EFFECTIVE = {  # keys of Hydra that act on a single run (False) and on a multirun, as other tests show
-    False: ["run.dir", "mode", "job.name", "job.config"],
+    False: ["run.dir", "mode", "searchpath", "job.name", "job.config"],
     True: [
         *(
             "callbacks",
@@ -305,7 +305,7 @@ EFFECTIVE = {  # keys of Hydra that act on a single run (False) and on a multiru
             "job_logging",
             "launcher",
         ),
-        *("mode", "sweep.dir", "sweep.subdir", "sweeper", "verbose"),
+        *("mode", "searchpath", "sweep.dir", "sweep.subdir", "sweeper", "verbose"),
     ],
 }
 

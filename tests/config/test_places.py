@@ -109,8 +109,11 @@ def installed(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["--config-dir", "parts"], *slow(["--config-dir=parts"])])
+@pytest.mark.parametrize(
+    "words", [["--config-dir", "parts"], *slow(["--config-dir=parts"], ["hydra.searchpath=[PARTS]"])]
+)
 def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_run):
+    words = [word.replace("PARTS", f"file://{parts}") for word in words]
     answer = afl_run(*words, "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
     assert answer.returncode == 0, answer.stderr
     (directory,) = (parts.parent / "runs").iterdir()
@@ -124,9 +127,11 @@ def test_a_rule_of_ones_own_runs_and_is_named_after_its_yaml(words, parts, afl_r
     assert "| My rule" in (parts.parent / "runs" / "report" / "README.md").read_text()
 
 
-def test_a_rule_of_ones_own_is_checked_against_the_contract(parts, afl_run, tmp_path):
+@pytest.mark.parametrize("words", [["--config-dir", "parts"], *slow(["hydra.searchpath=[PARTS]"])])
+def test_a_rule_of_ones_own_is_checked_against_the_contract(words, parts, afl_run, tmp_path):
     write(parts, {"limits.yaml": LIMITS.replace("UNLESS", "algorithm.eta=0.2")})
-    answer = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", "delay=exponential")
+    words = ["--check", *(word.replace("PARTS", f"file://{parts}") for word in words), "algorithm=my_rule"]
+    answer = afl_run(*words, "delay=exponential")
     assert answer.returncode == 0, answer.stdout
     assert [line.partition(" ")[0] for line in answer.stdout.splitlines()] == ["ok"] * 7
     assert "It is asgd: always." in answer.stdout.splitlines()[-1]

@@ -229,7 +229,8 @@ def check_hydra_words(overrides: Iterable[str], *, multirun: bool) -> None:
             raise ConfigError(one.key, value, f"has no effect on a {kind}; {other}")
         if multirun and one.key == "hydra.mode" and one.value == "RUN":
             raise ConfigError(one.key, value, "does not go with a multirun; leave it out")
-        check_plugin(one)
+        if _is_below(one, ["searchpath"]):
+            raise ConfigError(one.key, value, "from Python, config_dir names the folders")
         if "/" not in one.key and _is_below(one, _LOGGING):
             raise ConfigError(one.key, value, f"is chosen by name: hydra/{one.key.split('.')[1]}=NAME")
         if one.key == "hydra.verbose" and not isinstance(one.value, bool | str | list):
@@ -239,10 +240,8 @@ def check_hydra_words(overrides: Iterable[str], *, multirun: bool) -> None:
 
 
 def check_plugin(one: Override) -> None:
-    """Raise ConfigError for a search path, a launcher or sweeper that there is not, and a preset without its plugin."""
+    """Raise ConfigError for a launcher or sweeper that there is not, and for a preset without its plugin."""
     name = ",".join(one.values)
-    if _is_below(one, ["searchpath"]):
-        raise ConfigError(one.key, name, "has no effect; --config-dir DIR (Python: config_dir) names a folder")
     if one.key == "hydra/launcher":
         if name not in {*PRESETS, *_OTHER_LAUNCHERS}:
             raise ConfigError(one.key, name, must_be_one_of(name, [*PRESETS, "basic"]))

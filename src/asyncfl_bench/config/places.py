@@ -21,6 +21,7 @@ from pathlib import Path
 
 from ..errors import PACKAGE, ConfigError, did_you_mean
 from ..files import expand_home, say
+from .overrides import parse_override
 
 ENTRY_POINTS = "asyncfl_bench.parts"  # group of entry points whose values name packages with a folder conf/
 BY_HAND = "--config-dir"
@@ -103,7 +104,7 @@ def use_folders(folders: Iterable[str | Path]) -> None:
 
 
 def take_folders(arguments: list[str]) -> list[str]:
-    """Use the named folders of parts (``--config-dir DIR``); return the other arguments.
+    """Use the named folders of parts (``--config-dir DIR``, ``hydra.searchpath=[…]``); return the other arguments.
 
     Raises ConfigError, as ``use_folders``.
     """
@@ -115,6 +116,8 @@ def take_folders(arguments: list[str]) -> list[str]:
             if not given and (not left or left[0].startswith("-")):
                 raise ConfigError(BY_HAND, None, "must name a folder: afl-run --config-dir DIR algorithm=mine")
             folders.append(folder if given else left.pop(0))
+        elif flag == "hydra.searchpath":
+            folders += _search_path_folders(parse_override(one).value)
         else:
             rest.append(one)
     use_folders(folders)
@@ -176,6 +179,17 @@ def _place_in(given: str | Path) -> Place:
         held = f"there {'is' if len(below) == 1 else 'are'} {', '.join(below)}{near}" if below else "there is none"
         raise ConfigError(BY_HAND, given, f"must hold folders named after groups, with a yaml a choice; {held}")
     return Place(str(given), folder, folder / "sweep", folder / "paper")
+
+
+def _search_path_folders(value: object) -> list[str]:
+    """Return the folders of ``hydra.searchpath=[file:///PATH,pkg://PACKAGE.FOLDER]``. Raises ConfigError."""
+    found = []
+    for text in value if isinstance(value, list) else [value]:
+        scheme, _, rest = str(text).rpartition("://")
+        if scheme not in ("", "file", "pkg"):
+            raise ConfigError("hydra.searchpath", text, "must be file://FOLDER or pkg://PACKAGE.FOLDER")
+        found.append(str(_package_folder(rest) or rest) if scheme == "pkg" else rest)
+    return found
 
 
 def _package_folder(package: str) -> Path | None:
