@@ -12,7 +12,7 @@ import pytest
 from tiers import slow
 
 from asyncfl_bench.config import compose, manual
-from asyncfl_bench.config.composition import Compositions
+from asyncfl_bench.config.composition import Compositions, asks_for_multirun
 from asyncfl_bench.multirun import axes
 from asyncfl_bench.multirun.decide_words import split_request
 
@@ -55,7 +55,7 @@ def check_command(line: str) -> None:
         manual.describe_choices(words)
         return
     _, words = split_request(words)
-    if "-m" not in flags and not axes.asks_for_multirun(words):
+    if "-m" not in flags and not asks_for_multirun(words):
         compose(words)
         return
     words = axes.expand_short_settings(words)

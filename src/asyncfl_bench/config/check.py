@@ -301,7 +301,8 @@ def _fields_below(tree: dict[str, Any], walked: Sequence[str]) -> dict[str, Any]
             schema = part_class(f"{walked[0]}._target_", str(node["_target_"])).Config
         else:
             schema = found.get(name)
-        found = get_type_hints(schema) if dataclasses.is_dataclass(schema) else {}
+        hints = get_type_hints(schema) if dataclasses.is_dataclass(schema) else {}
+        found = {name: hint for name, hint in hints.items() if name in setting_fields(schema)}
     return found
 
 
