@@ -275,7 +275,7 @@ def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> d
     if file is None:
         return None
     included, known = _read_sections(group, name, file, file.stat().st_mtime_ns)
-    if path[0] == (_PROFILES, TUNED):
+    if group == "paper" and path[0] == (_PROFILES, TUNED):  # settings chosen in one world are of no other
         return _tuned_section(name, path) if name in chosen_settings() else known.get(path)
     if own := known.get(path):
         return own
