@@ -211,7 +211,7 @@ def locating_user_errors() -> Iterator[None]:
         yield
     except (BenchError, Stopped):
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if lacks_memory(error) or not (place := user_location(error)):
             raise
         raise InputError(f"{place}: {typed_line(error)}") from error

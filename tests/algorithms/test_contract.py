@@ -67,6 +67,12 @@ class LateLiar(Asgd):
         return upload.staleness < 50
 
 
+class Exploding(Asgd):
+    def receive(self, upload):
+        self.model_d.mul_(torch.nan)
+        return super().receive(upload)
+
+
 class Counting(Asgd):
     def start(self, model_d, clients, upload_kind):
         super().start(model_d, clients, upload_kind)

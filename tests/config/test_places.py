@@ -76,7 +76,12 @@ def compose_parts(folder, files, *words):
     return compose(words)
 
 
-BROKEN = {"needs.py": "\nimport not_there\n", "typo.py": "def x(:\n", "raises.py": "\nraise ValueError('so')\n"}
+BROKEN = {
+    "needs.py": "\nimport not_there\n",
+    "typo.py": "def x(:\n",
+    "raises.py": "\nraise ValueError('so')\n",
+    "leaves.py": "exit(3)\n",
+}
 
 
 def compose_rule(folder, module, target="mine.Mine"):
@@ -329,20 +334,23 @@ def test_text_that_is_not_utf_8_is_answered_where_it_is_chosen_and_shown_elsewhe
 RAISES = RULE + "    def {method}:\n        return {{}}['nothing'], super().__init__, super().start\n"
 
 
-def test_an_exception_of_a_rule_names_its_line_and_the_stack_trace(parts, afl_run):
-    write(parts.parent, {"mine.py": RAISES.format(method="receive(self, upload)")})
+@pytest.mark.parametrize(("act", "kind"), [("{}['nothing']", "KeyError"), ("exit('nothing')", "SystemExit")])
+def test_an_exception_of_a_rule_names_its_line_and_the_stack_trace(act, kind, parts, afl_run):
+    text = RAISES.format(method="receive(self, upload)").replace("{}['nothing']", act)
+    write(parts.parent, {"mine.py": text})
     words = ("--config-dir", "parts", "algorithm=my_rule", "scale=smoke", "model=softmax", "progress=false")
     answer = afl_run(*words)
-    said = re.search(r"failed: KeyError: 'nothing' \(mine.py, line 7\); stack trace in (\S+)\n$", answer.stdout)
+    said = re.search(rf"failed: {kind}: '?nothing'? \(mine.py, line 7\); stack trace in (\S+)\n$", answer.stdout)
     assert answer.returncode == 1 and said, answer.stdout
-    assert "KeyError" in (parts.parent / said[1]).read_text()
+    assert kind in (parts.parent / said[1]).read_text()
 
 
 @pytest.mark.slow
 def test_a_check_names_the_line_of_an_exception(parts, afl_run):
-    write(parts.parent, {"mine.py": RAISES.format(method="receive(self, upload)")})
+    text = RAISES.format(method="receive(self, upload)").replace("{}['nothing']", "exit('nothing')")
+    write(parts.parent, {"mine.py": text})
     failed = afl_run("--check", "--config-dir", "parts", "algorithm=my_rule", "delay=exponential").stdout
-    assert "KeyError: 'nothing' (mine.py, line 7)" in failed
+    assert "SystemExit: nothing (mine.py, line 7)" in failed
 
 
 @pytest.mark.parametrize("method", ["__init__(self, config)", *slow("start(self, *given)")])

@@ -73,7 +73,7 @@ def part_class(key: str, name: str) -> Any:
         near = "" if of_python else did_you_mean(last, there)
         allowed = f"must name a class as MODULE.CLASS{near}; there is no module {last} {where}"
         raise ConfigError(key, name, allowed) from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(key, name, _describe_import_error(module_name, error)) from None
     target: Any = getattr(module, class_name, None)
     if target is None:
@@ -137,7 +137,7 @@ def _makes_network(target: object) -> bool:
     return of_torch or inspect.isfunction(target)
 
 
-def _describe_import_error(module: str, error: Exception) -> str:
+def _describe_import_error(module: str, error: BaseException) -> str:
     """Return a message with the error that a module raised on import, and its line."""
     return f"must name an importable class; importing {module} ends in {describe_error(error)}"
 

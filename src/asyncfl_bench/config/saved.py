@@ -156,7 +156,7 @@ def _defined_name(name: str) -> str | None:
     module, _, last = name.rpartition(".")
     try:
         target = getattr(importlib.import_module(module), last)
-    except Exception:  # a user's module raises anything; ``part_class`` says what
+    except (Exception, SystemExit):  # a user's module raises anything; ``part_class`` says what
         return None
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', '')}"
 

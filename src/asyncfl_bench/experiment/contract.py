@@ -135,6 +135,7 @@ def deliver_uploads(
         for method, arguments in calls:
             before_d = model_d.clone()
             changed = _call_for_bool(method, *arguments)
+            require(bool(torch.isfinite(model_d).all()), f"{method.__name__} made the model infinite or NaN")
             does = "changed the model" if not changed else "left the model as it was"
             require(changed != torch.equal(before_d, model_d), f"{method.__name__} answered {changed} and {does}")
             changes[-1] += changed
@@ -153,7 +154,7 @@ def check_changes(candidate: Candidate) -> None:
     events = candidate.draw_uploads(40)
     changes, _ = deliver_uploads(rule, model_d, events)
     require(sum(changes) >= 2, f"changed the model less than twice in {len(events)} uploads; a smaller buffer may help")
-    require(bool(torch.isfinite(model_d).all()) and bool(model_d.any()), "the model is not finite, or zero as before")
+    require(bool(model_d.any()), "the model is zero as before")
     for name, value in rule.stats().items():
         require("/" in name, f"stats names {name}; write rule/{name}")
         require(math.isfinite(value), f"stats gives {name}={value}, which is not finite")
@@ -366,6 +367,6 @@ def _run_check(check: Callable[..., None], *arguments: Any) -> str | None:
         check(*arguments)
     except (BrokenContract, BenchError) as broken:
         return str(broken)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return describe_error(error)
     return None

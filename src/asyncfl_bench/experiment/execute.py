@@ -118,7 +118,7 @@ def _drive(run: Run, group: str | None, alone: bool) -> tuple[str, str | None]:
         return status, error
     except Diverged as problem:
         return "diverged", str(problem)
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:  # a part of the user may call sys.exit
         error = _describe_problem(problem, directory.path)
         if not run.started:  # what is in the directory stays as it is
             raise problem if isinstance(problem, BenchError) else BenchError(error) from problem
@@ -155,7 +155,7 @@ def _describing_problems(path: Path) -> Iterator[None]:
         raise BenchError(_describe_problem(problem, path)) from problem
 
 
-def _describe_problem(problem: Exception, path: Path) -> str:
+def _describe_problem(problem: BaseException, path: Path) -> str:
     """Return a message for the problem, in one line for known kinds."""
     if isinstance(problem, BenchError):
         return str(problem)
