@@ -71,3 +71,10 @@ def test_chosen_steps_are_not_mentioned_and_the_command_names_an_unknown_rule(mi
     said, _, command = describe_default_steps(frame.assign(algorithm="else where", series="Elsewhere")).partition(": ")
     assert said.startswith("the step sizes of Elsewhere are defaults") and said.endswith("other settings of these runs")
     assert shlex.split(command)[-2:] == ["sweep=tune", "algorithm=else where"]
+
+
+def test_no_command_mixes_limits_of_two_kinds():
+    said, _, command = describe_default_steps(
+        finished_runs("algorithm=ace", "algorithm=asgd budget.uploads=300")[0]
+    ).partition(": ")
+    assert said.endswith("other settings of these runs") and command == "afl-run sweep=tune algorithm=ace,asgd"

@@ -13,7 +13,7 @@ from ..config.composition import STEPS
 from ..config.overrides import type_text
 from ..config.places import command_text
 from ..config.settings import NOT_IDENTITY, ORIGINS, PARTS
-from ..errors import BenchError, format_value, list_some
+from ..errors import BenchError, ConfigError, format_value, list_some
 from ..tracking.runs import FIXED
 from .selection import planned_frame
 
@@ -72,6 +72,9 @@ def _common_words(runs: pd.DataFrame) -> list[str]:
         for row, changed in zip(rows, changes, strict=True):
             if key in changed or not key.startswith("algorithm."):
                 values[type_text(key, _to_text(row.get(key))).partition("=")[2]] = None
+    for key, values in texts.items():
+        if key.startswith("budget.") and "null" in values:
+            raise ConfigError(key, ",".join(values), "one search has limits of the same kind")
     return [f"{key}={','.join(values)}" for key, values in texts.items()]
 
 

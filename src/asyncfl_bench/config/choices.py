@@ -248,7 +248,10 @@ def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
             return unknown
     section = re.search(r"full_key: (\S+)", str(error))
     named = [o for o in overrides if (key := parse_override(o).key) in text or (section and key.startswith(section[1]))]
-    key, _, value = [*overrides[-1:], *named[:1]][-1].lstrip("+~").partition("=") if overrides else ("config", "", "")
+    word = [*overrides[-1:], *named[:1]][-1] if overrides else "config"
+    key, _, value = word.lstrip("+~").partition("=")
+    if word.startswith("+") and (key in groups() or "already at" in text):
+        return ConfigError(word.partition("=")[0], value, f"is set already; write {key}={value}")
     return ConfigError(key, value, text.partition(", set env var HYDRA_FULL_ERROR")[0])
 
 

@@ -100,6 +100,10 @@ class Compositions:
                 listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
                 for choice in listed if (one.key, value) != ("sweep", "null") else ():
                     self._file(one.key, choice)
+                    if not isinstance(parse_override(f"{one.key}={value}").value, str | list):
+                        raise ConfigError(
+                            one.key, value, "is not read as text; give the file another name, not a number"
+                        )
             if one.is_deletion and not one.is_for_hydra:
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {one.key for one in words if one.special}

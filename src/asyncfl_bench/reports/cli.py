@@ -215,13 +215,15 @@ def _write_pages(given: argparse.Namespace) -> int:
     for key, value in [*wanted.items(), *(("profile", profile) for profile in given.beside)]:
         if value not in (known := options(key)):
             raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
-    command = " ".join(f"{key}={value}" for key, value in ({"profile": "published", "scale": "small"} | wanted).items())
+    defaults = {"profile": "published", "scale": "full" if given.beside else "small"}
+    made = [defaults | wanted | {"profile": profile} for profile in given.beside] or [defaults | wanted]
+    commands = (" ".join(["afl-run", f"sweep={specs[0].sweep}", *map("=".join, one.items())]) for one in made)
     archive = given.archive or Path(RESULTS)
     for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
         if getattr(given, option) is not None and not expand_home(place, f"--{option}").is_dir():
             raise UsageError(f"--{option} {place}: no such folder; name one with {content}")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
-    none = UsageError(f"{searched}; to make them: afl-run sweep={specs[0].sweep} {command}")
+    none = UsageError(f"{searched}; to make them: {' and '.join(commands)}")
     places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
     try:
         runs = _load_runs(places) if places else None
@@ -229,9 +231,12 @@ def _write_pages(given: argparse.Namespace) -> int:
         runs = None
     if runs is None:
         raise none
-    if given.beside:
-        return write_beside(specs, runs, out, given)
     code, written = 0, 0
+    try:
+        if given.beside:
+            return write_beside(specs, runs, out, given)
+    except NoRuns:
+        raise none from None
     asked = [(spec, *choice) for spec in specs for choice in _combinations(runs, spec, wanted)]
     for number, (spec, profile, scale, length) in enumerate(asked, start=1):
         name = page_name(profile, scale, length)
