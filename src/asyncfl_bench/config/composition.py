@@ -39,6 +39,7 @@ from .settings import LISTED, PARTS, RootConfig, Settings
 _SERVER_STEPS = ("eta", "c", "total_steps", "alpha", "lam", "lam_over_eps", "server_lr")
 STEPS = {"client.lr", *(f"algorithm.{name}" for name in _SERVER_STEPS)}
 
+_NOT_PLAIN = "write it without quotes; if it needs them, or is a number, rename its file: letters, digits and _"
 OWN = "own"  # the choice of a group whose part is an object of the Python program
 # Hydra's folders, with what conf/config.yaml sets
 FOLDERS = {"hydra.run.dir": "${output_dir}", "hydra.sweep.dir": "${output_dir}", "hydra.sweep.subdir": "."}
@@ -99,11 +100,10 @@ class Compositions:
             for value in one.values if one.key in self._groups else ():
                 listed = one.value if one.key in LISTED and isinstance(one.value, list) else [value]
                 for choice in listed if (one.key, value) != ("sweep", "null") else ():
+                    name = parse_override(f"{one.key}={value}").value
+                    if name != value and str(name) in options(one.key):
+                        raise ConfigError(one.key, value, _NOT_PLAIN)
                     self._file(one.key, choice)
-                    if not isinstance(parse_override(f"{one.key}={value}").value, str | list):
-                        raise ConfigError(
-                            one.key, value, "is not read as text; give the file another name, not a number"
-                        )
             if one.is_deletion and not one.is_for_hydra:
                 raise ConfigError(one.text, "", "cannot be taken out; give it another value")
         specials = {one.key for one in words if one.special}
