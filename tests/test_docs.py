@@ -224,7 +224,7 @@ def test_pages_mark_the_highest_value_of_a_column_and_the_lowest_of_times():
             for cell, texts in values.set_index("algorithm").drop("budget", errors="ignore").items():
                 means = texts.str.extract(r"^(-?[\d.]+)")[0].astype(float)
                 for word, end in (("highest", means.max()), ("lowest", means.min())):
-                    marked = means[texts.str.contains(f"({word})", regex=False, na=False)]
+                    marked = means[texts.str.contains(f"({word}", regex=False, na=False)]
                     compared[word] += len(marked)
                     assert (marked == end).all(), f"{page}: {cell}"
     assert compared["highest"] > 50 and compared["lowest"] >= 2

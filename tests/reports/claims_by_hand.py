@@ -65,7 +65,7 @@ def write_pages(results: Path) -> Path:
         results,
         "figure1",
         found("faster", "fails", contrasts=3, agree=2, against=1),
-        found("higher", "holds", seeds=3, total=3, indication="seeds seen before the claim changed"),
+        found("higher", "holds", seeds=3, total=3, indication="claim changed after these runs"),
         found("data-cifar", "inconclusive", needs, contrasts=3),
         found("data-mnist", "inconclusive", alone),
         found("state", "holds"),

@@ -159,14 +159,14 @@ def test_numbers_have_a_minus_sign_and_one_format_down_a_column():
 
 
 def test_the_chart_comes_after_the_first_parts_and_the_rest_is_folded(without_library, tmp_path):
-    table = pd.DataFrame({"method": ["ACE"], "verdict": ["**holds (indication)**"]})
+    table = pd.DataFrame({"method": ["ACE"], "verdict": ["**holds (preliminary)**"]})
     more = More({"Costs": [Table("cost", table, table)], "Pairs": [Table("pairs", None, table)]})
     parts = ["What.", "## Verdicts", Table("claims", table, table), None, more, "## Runs"]
     write_document("x", parts, shown(), tmp_path / "a.html", chart_at=3)
     text = (tmp_path / "a.html").read_text()
     places = [text.index(one) for one in ('id="table-claims"', 'id="chart"', "<summary>Costs<", 'id="table-cost"')]
     assert places == sorted(places) and text.index("<p>What.</p>") < places[0] and 'id="table-pairs"' in text
-    assert text.count("<details>") == 2 and '<span class="verdict holds indication">holds (indication)</span>' in text
+    assert text.count("<details>") == 2 and '<span class="verdict holds indication">holds (preliminary)</span>' in text
 
 
 @pytest.mark.slow

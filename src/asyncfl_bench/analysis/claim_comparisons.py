@@ -47,7 +47,8 @@ class ClaimQuery:
         found: list[Contrast] = []
         for share in map(float, _as_list(self.decide.get("budget", 1.0))):
             parts = [*kinds[self.decide["kind"]](share)]
-            for part in [mean_of_comparisons(parts)] if self.decide.get("together") else parts:
+            noun = "losses" if self.decide["kind"] == "loses" else "comparisons"
+            for part in [mean_of_comparisons(parts, noun)] if self.decide.get("together") else parts:
                 found += self._split_by_cell(part, share)
         return found
 
@@ -71,9 +72,8 @@ class ClaimQuery:
         """
         is_spread = self.decide["kind"] == "wider"
         least = float(self.decide.get("at_least", 0))
-        beyond = f", beyond {least:g}" if least else ""
-        if least and self.decide.get("relative"):
-            beyond = f", beyond a ratio of {math.exp(least / 100):.3g}"
+        relative = bool(self.decide.get("relative"))
+        shift = f", divided by {math.exp(least / 100):.3g}" if relative else f", minus {least:g}"
         pairs = (
             (one, other)
             for better, worse in itertools.pairwise(self.decide["groups"])
@@ -85,7 +85,9 @@ class ClaimQuery:
             names_of = [
                 self._label(of, on_page) for of, on_page in zip((one, other), part.series or ("", ""), strict=True)
             ]
-            yield replace(part, name="spread of " * is_spread + " - ".join(names_of) + beyond)
+            names_of = names_of[::-1] if self.measured.lower_is_better(self.measure) else names_of
+            sign = " / " if relative else " minus " if any(", " in one for one in names_of) else " - "
+            yield replace(part, name="spread of " * is_spread + sign.join(names_of) + shift * bool(least))
 
     def _compare_loss(self, share: float) -> Iterator[Comparison]:
         """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
@@ -96,29 +98,28 @@ class ClaimQuery:
         along, start, least = self.decide["along"], self.decide["start"], float(self.decide.get("at_least", 0))
         than = self.decide.get("than", {})
         for name, end in itertools.product(self.decide["series"], _as_list(self.decide["end"])):
-            ends = " to ".join(names.short_value(along, value) for value in (start, end))
-            change = f"{names.key_label(along, [start])} {ends}"
+            ends = [names.setting_label(along, value) for value in (start, end)]
+            change = f"from {ends[0]} to {ends[1].rpartition(' = ')[2]}"
 
             def two(of: Series, there: Mapping[str, Any], end: object = end) -> list[tuple[Series, dict[str, Any]]]:
                 return [(of, {**there, along: start}), (of, {**there, along: end})]
 
             for other in self.decide.get("others", ()):
-                label = f"loss of {self._label(other)} - {self._label(name)}, {change}"
+                label = f"loss of {self._label(other)} - loss of {self._label(name)}, {change}"
                 yield self._part(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1], share)
             if than:
                 where = names.cell_label(list(than), list(than.values()))
-                label = f"loss of {self._label(name)}, {change}, beyond that at {where}"
+                label = f"loss of {self._label(name)} {change}, minus that at {where}"
                 yield self._part(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1], share)
             elif "others" not in self.decide:
-                beyond = f", beyond {least:g}" if least else ""
-                label = f"loss of {self._label(name)}, {change}{beyond}"
+                label = f"loss of {self._label(name)} {change}" + (f", minus {least:g}" if least else "")
                 yield self._part(label, two(name, {}), [1, -1], share, least)
 
     def _compare_close(self, share: float) -> Iterator[Comparison]:
         """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
-            label = f"{self._label(name)}, {names.key_label(along, [one])} {one} - {other}"
+            label = f"{self._label(name)}, {names.key_label(along, [one])} {one} minus {other}"
             yield self._part(label, [(name, {along: one}), (name, {along: other})], [1, -1], share)
 
     def _compare_to_expected(self, share: float) -> Iterator[Comparison]:
@@ -127,7 +128,7 @@ class ClaimQuery:
         expected = self.decide["expected"]
         if "file" not in expected:
             for name, number in expected.items():
-                yield self._part(f"{self._label(name)} - {number}", [(name, {})], [1], share, number, turned=False)
+                yield self._part(f"{self._label(name)} minus {number}", [(name, {})], [1], share, number, turned=False)
             return
         rows = pd.read_csv(paper_folders()[self.paper] / "published" / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
@@ -135,7 +136,7 @@ class ClaimQuery:
         for _, row in rows[_matching_rows(rows, here)].iterrows():
             number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
             variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
-            label = f"{names.series_label(row['algorithm'], variant)} - {number:g}"
+            label = f"{names.series_label(row['algorithm'], variant)} minus {number:g}"
             samples = self.decide.get("test_samples")
             error = sampling_error(number, samples) if samples else 0.0
             yield replace(self._part(label, [(settings, {})], [1], share, number, turned=False), error=error)
@@ -144,7 +145,8 @@ class ClaimQuery:
         """Yield each series minus a number that it must exceed."""
         turned = -1 if self.measured.lower_is_better(self.measure) else 1
         for name, number in self.decide["expected"].items():
-            yield self._part(f"{self._label(name)} against {number:g}", [(name, {})], [1], share, turned * number)
+            sides = [self._label(name), f"{number:g}"][::turned]
+            yield self._part(" minus ".join(sides), [(name, {})], [1], share, turned * number)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
         """Return the settings of the algorithm's other series, planned or run: those that differ from ``name``."""

@@ -100,8 +100,8 @@ class Verdict:
 
     @property
     def marked_word(self) -> str:
-        """The verdict, marked where it is only an indication: ``holds (indication)``."""
-        return f"{self.verdict} (indication)" if self.indication and self.verdict in JUDGED[:3] else self.verdict
+        """The verdict, marked where it is only an indication: ``holds (preliminary)``."""
+        return f"{self.verdict} (preliminary)" if self.indication and self.verdict in JUDGED[:3] else self.verdict
 
     @property
     def numbers(self) -> str:
@@ -130,7 +130,7 @@ class Verdict:
     @property
     def reason_text(self) -> str:
         """Return why the claim is inconclusive, and why the verdict is only an indication."""
-        indication = f"indication: {self.indication}" if self.marked_word != self.verdict else ""
+        indication = f"preliminary: {self.indication}" if self.marked_word != self.verdict else ""
         return "; ".join(filter(None, (self.reason, indication)))
 
     @property
@@ -141,11 +141,11 @@ class Verdict:
     @property
     def measured_text(self) -> str:
         """Return the tally, the deciding contrast and its numbers: ``ACE - vanilla ASGD, α = 0.1: +1.56 points
-        [-0.87, +3.98], p 0.15, 8 seeds, judged at 5``."""
+        [-0.87, +3.98], p 0.15, 8 seeds, decided after 5``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return "; ".join(filter(None, (self.tally, self.contrast)))
         p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
-        seeds = describe_seeds(self.seeds, self.total, "seed") + ", by the last value" * (self.yardstick == "last")
+        seeds = describe_seeds(self.seeds, self.total, "seed") + ", by the last accuracy" * (self.yardstick == "last")
         return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}, {seeds}")))
 
 

@@ -139,9 +139,9 @@ def compare_pairs(
     return pd.DataFrame(rows, columns=columns)
 
 
-def mean_of_comparisons(parts: list[Comparison]) -> Comparison:
+def mean_of_comparisons(parts: list[Comparison], noun: str) -> Comparison:
     """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
-    name = f"mean of {len(parts)} comparisons"
+    name = f"mean of {len(parts)} {noun}"
     if not all(part.experiments for part in parts):
         return Comparison(name)
     keys = dict.fromkeys(cell for part in parts for cell in part.experiments)

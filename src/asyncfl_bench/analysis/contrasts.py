@@ -68,7 +68,7 @@ class Contrast:
         new = self.for_seeds(seen, seen + most)
         if len(new.by_seed.dropna()) >= MIN_SEEDS:
             return new, seen, ""
-        why = "the last value gives another verdict", "seeds seen before the claim changed"
+        why = "the last accuracy gives another verdict", "claim changed after these runs"
         return self, seen, why[changed]
 
     @cached_property
@@ -139,7 +139,7 @@ class Contrast:
             return "runs missing"
         found = self.interval
         if math.isnan(found.low):
-            return f"{found.n} seed{'s' * (found.n != 1)}, the first look needs {min(LEVELS)}"
+            return f"{found.n} seed{'s' * (found.n != 1)}, a test needs {min(LEVELS)}"
         return f"needs about {needed} seeds" if (needed := self.needed_seeds) else "needs more than 200 seeds"
 
 

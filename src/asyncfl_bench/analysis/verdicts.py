@@ -175,7 +175,7 @@ def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
         reason + (f" ({count} of {len(contrasts)})" if count < len(contrasts) else "") for reason, count in counts
     ]
     if corrected := len(contrasts) - is_open.total():
-        reasons.append(f"{corrected} decided against the claim alone, not after Holm")
+        reasons.append(f"{corrected} decided against the claim, but not after Holm's correction")
     missing = [*dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")]
     named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
     return [f"{reason}: {named}" if reason.startswith("runs missing") else reason for reason in reasons]

@@ -32,26 +32,27 @@ BOARD_TITLES = dict(
     zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
 )
 _LEGEND = """\
-A row is one claim: a sentence of a paper and what the runs measured. **measured** is the difference of the comparison \
-that decides. It is above zero if the runs agree with the claim; a ratio is above one. Brackets have its repeated \
-interval over all seeds. `12 seeds, judged at 3`: the interim test (look) after 3 seeds gave the verdict.
+A row is one claim. **measured** has the comparison that decides, with its mean and repeated interval over all seeds. \
+A difference above 0, or a ratio above 1, agrees with the claim. `3 of 15 as claimed`: in 3 of 15 comparisons the \
+interval is on the claimed side. `12 seeds, decided after 3`: an interim test after 3 seeds gave the verdict.
 
-- **holds**: every interval of the claim is on the claimed side of zero. **fails**: one interval is on the other side, \
-with Holm's correction.
-- **tie**: an interval is inside the claim's margin. **inconclusive**: none of these, with the reason.
-- **(indication)**: a preliminary verdict, from fewer than 5 seeds, from seeds run before the comparison was declared, \
-or contradicted by the last value.
+- **holds**: all intervals are on the claimed side of zero. **fails**: one is on the other side, with Holm's correction.
+- **tie**: an interval is inside the margin. **inconclusive**: none of these, with the reason. **at chance**: methods \
+end less than 5 points above the share of the most frequent class.
+- **(preliminary)**: from fewer than 5 seeds, from seeds run before the comparison was declared, or contradicted by \
+the last accuracy.
 - Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
 at most 5 % are called **fails**. The share of errors among decided claims is unknown.
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
 data with a smaller network or a part of its time. `small` is handwritten digits. Only `full` decides about the \
 paper's own experiment."""
 _RULES_LEGEND = """\
-Each rule has a page with its definition and the results of its runs. A claim of a paper counts for all rules that it \
-compares. Indications count as open. *Tuned* is the mean test accuracy with searched settings in a world of the bank."""
-_RULES = """\
-[claims.csv](claims.csv) has all reasons. [Statistics](../docs/reference/statistics.md) has the rules of a verdict."""
-_BANK = "Test accuracy on new seeds, mean and deviation over seeds, in the worlds that all rules have finished."
+Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count the claims \
+of papers that compare it. The last columns are mean test accuracies [%] with searched settings in \
+[worlds](../docs/README.md#words) of the bank."""
+_RULE_CLAIMS = "[Legend](../README.md#counts)."
+_RULES = "[claims.csv](claims.csv) has all reasons, [statistics](../docs/reference/statistics.md) the exact rules."
+_BANK = "searched settings, mean ± deviation over seeds. Tier 1 has the best rule and those not significantly below."
 _FINDINGS = "docs/findings"
 # column of claims.csv -> column of ``judge_claims``
 _CSV = {key: key for key in ("paper", "id", "board", "item", "rules", "claim", "measured", "verdict", "reason")}
@@ -59,14 +60,9 @@ _CSV |= {"scale": "scale_text", "page": "link"}
 
 SCALE = "small"  # of an overview
 _OVERVIEW = "# {paper}: the pages at scale small"
-_OVERVIEW_TEXT = """\
-Handwritten digits and a small network stand in for the paper's data and models. These numbers show how rules
-behave, and decide nothing about the paper's own experiment."""
-_OVERVIEW_CLAIMS = """\
-A row has the verdict of the page nearest to what is published; claims.json has those of all pages."""
-_OVERVIEW_PAGES = """\
-The command of a line writes the whole page, with the best method of each cell, figures and CSV files, from the
-archived runs."""
+_OVERVIEW_TEXT = "Digits and a small network replace the paper's data and models. No number decides about the paper."
+_OVERVIEW_CLAIMS = "The verdict is that of the page nearest to the paper; claims.json has the verdicts of all pages."
+_OVERVIEW_PAGES = "The command of a line writes its page from archived runs: best methods, figures and CSV files."
 _LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
 _KEYS = ("sweep", "profile", "length")
 
@@ -118,15 +114,10 @@ def count_parts(rows: pd.DataFrame, noun: str) -> list[Part]:
     own = rows[rows["board"] == "paper"]
     plain, marked = (Counter(own["word"][own["is_indication"] == flag]) for flag in (False, True))
     lines = [["verdicts", *(plain[word] for word in VERDICTS)]]
-    lines.append(["indications", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
+    lines.append(["preliminary", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
     counts = pd.DataFrame(lines, columns=["", *VERDICTS], dtype=object)
     parts: list[Part] = [f"{len(own)} {noun} by verdict:", Table("counts", counts, counts)]
-    kinds = Counter[str](kind for of_claim in own["kinds"] for kind in dict.fromkeys(of_claim))
-    needs = {kind: kinds.pop(kind) for kind in [*kinds] if kind.startswith("needs")}  # all of them are one reason
-    if needs:
-        in_order = sorted(needs, key=lambda kind: ("more" in kind, int(re.sub(r"\D", "", kind))))
-        texts = [f"{kind.removeprefix('needs ').removesuffix(' seeds')} ({needs[kind]})" for kind in in_order]
-        kinds[f"more seeds needed: {', '.join(texts)}"] = sum(needs.values())
+    kinds = Counter(_group_seeds(kind) for of_claim in own["kinds"] for kind in dict.fromkeys(of_claim))
     if kinds:
         ordered = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
         frame = pd.DataFrame(ordered, columns=["reason", "claims"])
@@ -135,13 +126,21 @@ def count_parts(rows: pd.DataFrame, noun: str) -> list[Part]:
     return parts
 
 
-def _claim_parts(name: str, rows: pd.DataFrame, up: str = "") -> list[Part]:
+def _group_seeds(kind: str) -> str:
+    """Return the reason with a range instead of a number of seeds: ``needs 5 to 20 seeds``."""
+    seeds = re.fullmatch(r"needs about (\d+) seeds", kind)
+    return kind if seeds is None else "needs 5 to 20 seeds" if int(seeds[1]) <= 20 else "needs 25 to 200 seeds"
+
+
+def _claim_parts(name: str, rows: pd.DataFrame, of_rule: bool = False) -> list[Part]:
     """Return a table of the decided claims, and one of the others that is folded, with their commonest reason.
 
-    up  from the page to the folder of results
+    of_rule  for the page of a rule in a folder of results, where items need the names of their papers
     """
     parts: list[Part] = []
-    rows = rows.assign(item=rows["linked_item"].str.replace("](", f"]({up}", regex=False), scale=rows["scale_text"])
+    titles = rows["paper"].map(claims.paper_title) + " " if of_rule else ""
+    items = (titles + rows["linked_item"]).str.replace("](", "](../" if of_rule else "](", regex=False)
+    rows = rows.assign(item=items, scale=rows["scale_text"])
     is_decided = rows["word"].isin(DECIDED)
     if is_decided.any():
         shown = rows.loc[is_decided, ["item", "claim", "measured", "verdict", "scale"]]
@@ -181,10 +180,10 @@ def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
     parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{text}\n```"]
     if len(own := _claims_about(rule, rows)):
-        parts += ["## Claims", *_claim_parts(rule, own, "../")]
+        parts += ["## Claims", _RULE_CLAIMS, *_claim_parts(rule, own, of_rule=True)]
     if len(frame):
         link = "[The bank](../bank/README.md)" if (results / "bank" / "README.md").exists() else "The bank"
-        parts += ["## Bank", f"{link} searches the settings of all rules alike. {_BANK}", Table("bank", frame, frame)]
+        parts += ["## Bank", f"{link}: {_BANK}", Table("bank", frame, frame)]
     links = []
     for page in sorted((results.parent / _FINDINGS).glob("*.md")):
         title, _, text = page.read_text(encoding="utf-8").partition("\n")
@@ -205,14 +204,14 @@ def _index_part(rows: pd.DataFrame) -> Table:
     for rule in sorted(names.rule_classes(), key=lambda rule: names.series_order(names.algorithm_label(rule))):
         own = _claims_about(rule, rows[rows["board"] == "paper"])
         words = Counter(own["verdict"])
-        holds, fails = words["**holds**"], words["**fails**"]  # an indication is open
-        line = [f"[{names.algorithm_label(rule)}]({FOLDER}/{rule}.md)"]
-        line.append(manual.describe_choice("algorithm", rule).removesuffix("."))
-        line.append(f"{holds} / {fails} / {len(own) - holds - fails}" if len(own) else "")
-        of_worlds = [means[rule, world] for world in worlds if (rule, world) in means]
-        lines.append([*line, " / ".join(of_worlds)])
-    tuned = " / ".join(world.rpartition("/")[2] for world in worlds)
-    frame = pd.DataFrame(lines, columns=["rule", "meaning", "hold / fail / open", f"tuned [%]: {tuned}"])
+        holds, fails = words["**holds**"], words["**fails**"]  # a preliminary verdict is open
+        label = names.algorithm_label(rule)
+        meaning = manual.describe_choice("algorithm", rule).removesuffix(".").removeprefix(f"{label}: ")
+        counts = map(str, (holds, fails, len(own) - holds - fails)) if len(own) else [""] * 3
+        of_worlds = [means.get((rule, world), "") for world in worlds]
+        lines.append([f"[{label}]({FOLDER}/{rule}.md)", meaning, *counts, *of_worlds])
+    called = [world.replace("_", " ") for world in worlds]
+    frame = pd.DataFrame(lines, columns=["rule", "meaning", "holds", "fails", "open", *called])
     return Table("rules", frame, frame)
 
 
@@ -225,7 +224,7 @@ def _bank_table() -> pd.DataFrame:
     for (world, rule), of in judged.groupby(["world", "rule"], sort=False)["accuracy"]:
         mean, deviation = of.mean(skipna=False), of.std(ddof=1, skipna=False)
         text = "diverged" if math.isnan(mean) else f"{mean:.1f} ± {deviation:.1f}"
-        lines.append([world, rule, tiers[str(world)][str(rule)], text, len(of)])
+        lines.append([str(world).rpartition("/")[2], rule, tiers[str(world)][str(rule)], text, len(of)])
     return pd.DataFrame(lines, columns=["world", "rule", "tier", "accuracy [%]", "seeds"], dtype=object)
 
 

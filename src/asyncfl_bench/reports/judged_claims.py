@@ -18,6 +18,7 @@ from ..analysis.statistics import describe_seeds
 
 SCALES = ("full", PART, "medium", "small")
 DECIDED = VERDICTS[:3]
+_PROFILES = {"fair": "searched step sizes", "released": "settings of the released code"}
 _Found = tuple[str, PageVerdicts, Verdict]  # link to a page, the page, its verdict of a claim
 
 
@@ -34,13 +35,13 @@ def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()
     """Return a row for each claim of ``papers`` (none given: of all), those of a paper's abstract first.
 
     Board, replication report and overview of a paper show columns of this frame:
-    key, paper, id, board, item, sentence   of the claim
+    key, paper, id, board, sentence   of the claim; item, linked_item: with its place in the paper
     rules          choices of ``algorithm`` that it compares
-    claim          sentence with place and reading. It names decided verdicts of other readings that differ, and the
+    claim          sentence with the setup of its runs. It names decided verdicts of other setups that differ, and the
                    deciding comparison at a larger scale with too few seeds.
     word, verdict  the verdict, and in bold letters with its mark; is_indication
     reading, measured, details, measure, reason   of the verdict; kinds: of reasons if it is inconclusive
-    link, linked_item, section, scale, seeds, scale_text   of the page; empty texts where no page judged the claim
+    link, section, scale, seeds, scale_text   of the page; empty texts where no page judged the claim
     """
     rows = [
         _judge_claim(claim, pages)
@@ -58,12 +59,14 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
     link, page, verdict = found[0] if found else ("", None, unjudged)
     notes = _describe_others(found) if page else []
     mark = "**Abstract.** " if claim.abstract else ""
+    place = "".join(f", {one}" for one in claim.place.split(", ") if one != claim.item)
     scale, seeds = page.scale if page else "", describe_seeds(verdict.seeds, verdict.total) if verdict.total else ""
     with_noun = f", {describe_seeds(verdict.seeds, verdict.total, 'seed')}" if scale and seeds else ""
     return {
-        **{key: getattr(claim, key) for key in ("key", "paper", "id", "board", "item", "sentence")},
+        **{key: getattr(claim, key) for key in ("key", "paper", "id", "board", "sentence")},
+        "item": claim.item + place,
         "rules": _rules_of_claim(claim),
-        "claim": f"{mark}{claim.sentence} ({claim.place})" + "".join(f". {note}" for note in notes),
+        "claim": f"{mark}{claim.sentence}" + "".join(f". {note}" for note in notes),
         "word": verdict.verdict,
         "verdict": f"**{verdict.marked_word}**",
         "is_indication": verdict.marked_word != verdict.verdict,
@@ -74,7 +77,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
         "reason": verdict.reason,
         "kinds": reasons_of(verdict) if verdict.verdict == "inconclusive" else [],
         "link": link,
-        "linked_item": f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item,
+        "linked_item": (f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item) + place,
         "section": page.section if page else "",
         "scale": scale,
         "seeds": seeds,
@@ -98,7 +101,7 @@ def _pages_of(claim: Claim, pages: Mapping[str, PageVerdicts]) -> list[_Found]:
     def distance(entry: _Found) -> tuple:
         link, page, verdict = entry
         far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
-        lacks_seeds = "the first look needs" in verdict.reason
+        lacks_seeds = "a test needs" in verdict.reason
         return *far, page.scale == "small", lacks_seeds, size_rank(page), link
 
     return sorted(found, key=distance)
@@ -112,21 +115,21 @@ def size_rank(page: PageVerdicts) -> int:
 def reasons_of(verdict: Verdict) -> list[str]:
     """Return the kinds of reason of an inconclusive verdict, without its counts and names."""
     texts = [re.sub(r" \(\d+ of \d+\)", "", text).partition(":")[0] for text in verdict.reason.split("; ") if text]
-    kinds = {"the first look needs": "fewer than 3 seeds", "against the claim alone": "decided alone, not after Holm"}
+    kinds = {"a test needs": "fewer than 3 seeds", "not after Holm": "against the claim, not after Holm"}
     return [next((kind for words, kind in kinds.items() if words in text), text) for text in texts]
 
 
 def _describe_measured(verdict: Verdict) -> str:
-    """Return numbers, tally and reason of a verdict, and why it is only an indication, unless seeds are few."""
+    """Return numbers, tally and reason of a verdict, and why it is only preliminary, unless seeds are few."""
     is_marked = verdict.marked_word != verdict.verdict
     why = verdict.indication if is_marked and not re.fullmatch(r"\d+ seeds?", verdict.indication) else ""
-    offset = re.search(r"beyond (a ratio of )?[\d.]+", verdict.contrast)
-    numbers = verdict.numbers + (f" {offset[0]}" if offset and verdict.numbers != verdict.reason else "")
-    return "; ".join(dict.fromkeys(filter(None, (numbers, verdict.tally, verdict.reason, why))))
+    tally = verdict.tally if verdict.agree < verdict.contrasts else ""  # all of them, if it holds
+    named = f"{verdict.contrast}: " if verdict.contrast and verdict.numbers != verdict.reason else ""
+    return "; ".join(dict.fromkeys(filter(None, (named + verdict.numbers, tally, verdict.reason, why))))
 
 
 def _describe_others(found: list[_Found]) -> list[str]:
-    """Return the reading of the nearest page, other readings that differ, and larger scales with too few seeds."""
+    """Return the setup of the nearest page, other setups that differ, and larger scales with too few seeds."""
     (_, page, verdict), others, larger = found[0], dict[str, None](), dict[str, str]()
     for _, other, of_other in found:
         if (other.profile, other.length) != (page.profile, page.length):
@@ -135,15 +138,15 @@ def _describe_others(found: list[_Found]) -> list[str]:
             others[f"{_describe_reading(other, of_other) or other.sweep}: {of_other.marked_word}"] = None
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
             seeds = describe_seeds(of_other.seeds, of_other.total, "seed")
-            larger[f"Scale {other.scale}, no verdict"] = f"{of_other.contrast}: {of_other.numbers}, {seeds}"
-    notes = {"Reading": _describe_reading(page, verdict), "Other readings": "; ".join(others), **larger}
+            larger[f"At scale {other.scale}, undecided"] = f"{of_other.contrast}: {of_other.numbers}, {seeds}"
+    notes = {"Setup": _describe_reading(page, verdict), "Other setups": "; ".join(others), **larger}
     return [f"{label}: {text}" for label, text in notes.items() if text]
 
 
 def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
     """Return how the runs of a verdict read the paper, and what else differs from its standard runs."""
-    length = "" if page.length == "standard" else page.length
-    profile = "" if page.profile == "published" else f"profile {page.profile}"
+    length = "" if page.length == "standard" else f"{page.length} runs"
+    profile = "" if page.profile == "published" else _PROFILES.get(page.profile, f"profile {page.profile}")
     return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
 
 

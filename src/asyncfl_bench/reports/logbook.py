@@ -37,14 +37,14 @@ _NO_REMARKS = """\
 What was easy, what was difficult and the contact with the paper's authors do not follow from runs. Text below this \
 heading stays when the report is written again."""
 _MEASURED = """\
-**measured** is the difference of the comparison that decides, more than zero (a ratio: more than one) as claimed, \
-with its interval over seeds. The measure `late` is the mean over the last fifth of the budget, `last` the last \
-value. Claims of the abstract come first."""
+**measured** names the comparison that decides, and its mean over seeds with its interval. A difference above 0, or a \
+ratio above 1, agrees with the claim. The measure `late` is the mean over the last fifth of the budget, `last` the \
+last value. Claims of the abstract come first."""
 _RULES = """\
-- Every claim is a set of comparisons, each one number a seed. Looks at 3, 5, 8, 12 and 20 seeds share a level of 5 %.
+- A claim is a set of comparisons, each one number a seed. Tests after 3, 5, 8, 12 and 20 seeds share a level of 5 %.
 - A claim holds if every interval is on the claimed side of zero, and fails if one is on the other side after Holm's \
 correction. It is a tie if an interval is inside the margin.
-- Fewer than 5 seeds, or seeds that were run before the comparison was declared, give only an indication. \
+- A verdict is preliminary with fewer than 5 seeds, or with seeds that were run before the comparison was declared. \
 All rules: {link}."""
 
 _DATA = """\
@@ -131,7 +131,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     parts += ["## Deviations from the paper", *_deviation_parts(every)]
     if len(others := _other_verdicts(own, every)):
         parts += [
-            "Verdicts of the pages that are not the nearest to the paper (other readings, profiles and scales):",
+            "Verdicts of the pages that are not the nearest to the paper (other setups, profiles and scales):",
             Table("other_pages", others, others),
         ]
     commands = "\n".join(dict.fromkeys(one.commands for one in every))
@@ -174,8 +174,8 @@ def _other_verdicts(own: pd.DataFrame, every: Sequence[PageRuns]) -> pd.DataFram
             words = counts.setdefault((one.name, found.reading), Counter())
             is_shown = (found.claim, one.link, found.reading) in shown
             if found.verdict in JUDGED and found.claim in set(own["key"]) and not is_shown:
-                words["indications" if found.marked_word != found.verdict else found.verdict] += 1
-    columns = [*JUDGED, "indications"]
+                words["preliminary" if found.marked_word != found.verdict else found.verdict] += 1
+    columns = [*JUDGED, "preliminary"]
     lines = [
         {"page": page, "reading": reading} | {word: words[word] for word in columns}
         for (page, reading), words in counts.items()

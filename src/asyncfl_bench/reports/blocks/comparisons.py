@@ -21,6 +21,7 @@ from ..pages.write import Part, Picture, Table, draw_picture, format_number
 from .figures import Forest, forest_limits, forest_panels
 
 _DECIDED = ("better", "worse", "tie")
+_RANKED = "Ranked by {}. Difference: best method minus rival, interval of this pair. Verdict: Holm over all pairs."
 
 
 def claim_parts(page: Page) -> list[Part]:
@@ -47,7 +48,7 @@ def claim_parts(page: Page) -> list[Part]:
     shown = table.drop(columns=["place", "source"]).assign(verdict="**" + table["verdict"] + "**")
     judged = table["verdict"] != "not run"
     parts.append(Table("claims", shown[judged] if judged.any() else None, table, len(shown.columns)))
-    parts += [] if judged.all() else [f"Not run: {(~judged).sum()} of {len(judged)} claims."]
+    parts += [] if judged.all() else [f"{(~judged).sum()} of {len(judged)} claims have no runs on this page."]
     return [*parts, contrasts]
 
 
@@ -88,7 +89,7 @@ def ranking_parts(page: Page) -> list[Part]:
     )
     margin = float(pairs["margin"].max())
     tie = f" Tie: within ± {margin:g} point." if margin == margin else ""
-    text = f"By {page.label(measure)}, Holm over all pairs of a cell. Interval of one pair, not corrected.{tie}"
+    text = _RANKED.format(page.label(measure)) + tie
     if by_last := int((pairs["yardstick"] == "last").sum()):
         text += f" {by_last} of {len(pairs)} pairs are judged by the last value: too few evaluations are in that fifth."
     return [
@@ -254,7 +255,7 @@ def interval_text(low: float, high: float, digits: int = 2) -> str:
 def decision_texts(data: pd.DataFrame, name: str, digits: int = 2) -> dict[str, list[str]]:
     """Return columns for decided differences: ``name``, interval, seeds and verdict.
 
-    Seeds are ``3``, or ``5, judged at 3`` where the look that decided used fewer seeds.
+    Seeds are ``3``, or ``5, decided after 3`` where the look that decided used fewer seeds.
     """
     return {
         name: [format_number(value, "+", digits) for value in data["difference"]],

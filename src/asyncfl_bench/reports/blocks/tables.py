@@ -42,11 +42,11 @@ def values_parts(page: Page) -> list[Part]:
     text = _describe_values(page, measure)
     if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
         ours = all(page.is_papers_experiment(cell) for cell in page.cells.index)
-        text += " In parentheses: published" + ("" if ours else ", of the paper's own experiment")
+        text += " **paper**: its printed number" + ("" if ours else ", from its own experiment")
         text += ", `*`: beyond the 95 % prediction interval of one more run." if ours else "."
     parts: list[Part] = ["## Values", text, table]
     if page.spec.primary not in (None, measure) and (ranked := _matrix(page, page.spec.primary, "values_ranked")):
-        parts += [f"The measure of the ranking. {_describe_values(page, page.spec.primary)}", ranked]
+        parts += [f"The ranking uses this measure. {_describe_values(page, page.spec.primary)}", ranked]
     return parts
 
 
@@ -103,17 +103,17 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
         texts = []
         for series in page.series:
             of = own.get(series, values[:0])
-            text = mean_and_deviation(of["value"], digits)
+            text, notes = mean_and_deviation(of["value"], digits), list[str]()
             text += " ~" if is_budget and len(of) and of["evaluations"].min() < 2 else ""
             is_best = math.isclose(means.get(series, math.nan), best, rel_tol=1e-12)  # sums round by their order
             if lower is not None and len(own) > 1 and is_best:
-                text += " (lowest)" if lower else " (highest)"
-            text += f" ({len(of)} of {most} seeds)" if 0 < len(of) < most else ""
+                notes.append("lowest" if lower else "highest")
+            notes += [f"{len(of)} of {most} seeds"] if 0 < len(of) < most else []
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
                 beyond = page.is_papers_experiment(cell) and is_beyond(page, measure, cell, of["value"], value)
-                text += f" ({format_number(value, '', digits)}{'*' * beyond})"
-            texts.append(text)
+                notes.append(f"paper {format_number(value, '', digits)}{'*' * beyond}")
+            texts.append(text + (f" ({', '.join(notes)})" if notes else ""))
         if len(table) > len(texts):
             texts.append(f"{values.loc[values['cell'] == cell, 'budget'].max():.6g}")
         table[cell or "all"] = texts

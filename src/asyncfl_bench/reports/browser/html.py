@@ -35,7 +35,7 @@ from ..pages.write import More, Part, Picture, Table
 from .chart import ChartData, chart_numbers
 
 _VERDICTS = (*VERDICTS, "best", "better", "larger", "smaller")
-_INDICATION = " (indication)"
+_INDICATION = " (preliminary)"
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")  # of a number, not of a range or a name
 
 

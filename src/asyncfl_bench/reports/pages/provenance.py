@@ -86,7 +86,7 @@ def coverage(page: Page) -> list[Part]:
     placed, left = page.placed, page.placed.left_out
     beyond = int((~placed.runs["listed"].astype(bool)).sum())
     expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
-    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} beyond the sweep's list)." if beyond else ".")]
+    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} not in the sweep's list)." if beyond else ".")]
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
         remedy = f"; {AGAIN}" if reason == "unreadable" else ""
@@ -123,7 +123,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
         lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
     digests = page.runs["data_digest"].dropna().unique()
     if len(digests) > 1:
-        lines.append(f"- samples: {len(digests)} sets, which follow from the seed or from settings of the data")
+        lines.append(f"- samples: {len(digests)} different sets, by seed or data settings")
     if distinct_values("summary.data_source") != "unknown":
         lines.append(f"- data: {distinct_values('summary.data_source')}")
     return [ORIGIN, "\n".join(lines)]
@@ -141,7 +141,7 @@ def _describe_kind(used: set[str], own: set[str], what: str) -> str:
     if used <= own:
         return f"**The paper's data and model, not all of its experiment**: {what}."
     if data <= own_data:
-        return f"**The paper's data, another model**: {what}, where the paper has {' and '.join(sorted(own))}."
+        return f"**The paper's data, another model**: {what}, where the paper has {', '.join(sorted(own))}."
     return f"**A stand-in, not the paper's experiment**: {what}."
 
 
