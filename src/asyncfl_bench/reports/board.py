@@ -50,7 +50,6 @@ _RULES_LEGEND = """\
 Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count the claims \
 of papers that compare it. The last columns are mean test accuracies [%] with searched settings in \
 [worlds](../docs/README.md#words) of the bank."""
-_RULE_CLAIMS = "[Legend](../README.md#counts)."
 _RULES = "[claims.csv](claims.csv) has all reasons, [statistics](../docs/reference/statistics.md) the exact rules."
 _BANK = "searched settings, mean ± deviation over seeds. Tier 1 has the best rule and those not significantly below."
 _FINDINGS = "docs/findings"
@@ -180,7 +179,7 @@ def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
     parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{text}\n```"]
     if len(own := _claims_about(rule, rows)):
-        parts += ["## Claims", _RULE_CLAIMS, *_claim_parts(rule, own, of_rule=True)]
+        parts += ["## Claims", "[Legend](../README.md#counts).", *_claim_parts(rule, own, of_rule=True)]
     if len(frame):
         link = "[The bank](../bank/README.md)" if (results / "bank" / "README.md").exists() else "The bank"
         parts += ["## Bank", f"{link}: {_BANK}", Table("bank", frame, frame)]
@@ -208,8 +207,7 @@ def _index_part(rows: pd.DataFrame) -> Table:
         label = names.algorithm_label(rule)
         meaning = manual.describe_choice("algorithm", rule).removesuffix(".").removeprefix(f"{label}: ")
         counts = map(str, (holds, fails, len(own) - holds - fails)) if len(own) else [""] * 3
-        of_worlds = [means.get((rule, world), "") for world in worlds]
-        lines.append([f"[{label}]({FOLDER}/{rule}.md)", meaning, *counts, *of_worlds])
+        lines.append([f"[{label}]({FOLDER}/{rule}.md)", meaning, *counts, *(means.get((rule, w), "") for w in worlds)])
     called = [world.replace("_", " ") for world in worlds]
     frame = pd.DataFrame(lines, columns=["rule", "meaning", "holds", "fails", "open", *called])
     return Table("rules", frame, frame)

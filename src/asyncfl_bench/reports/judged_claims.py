@@ -121,11 +121,11 @@ def reasons_of(verdict: Verdict) -> list[str]:
 
 def _describe_measured(verdict: Verdict) -> str:
     """Return numbers, tally and reason of a verdict, and why it is only preliminary, unless seeds are few."""
-    is_marked = verdict.marked_word != verdict.verdict
-    why = verdict.indication if is_marked and not re.fullmatch(r"\d+ seeds?", verdict.indication) else ""
-    tally = verdict.tally if verdict.agree < verdict.contrasts else ""  # all of them, if it holds
+    is_few = re.fullmatch(r"\d+ seeds?", verdict.indication)
+    why = "" if is_few or verdict.marked_word == verdict.verdict else verdict.indication
     named = f"{verdict.contrast}: " if verdict.contrast and verdict.numbers != verdict.reason else ""
-    return "; ".join(dict.fromkeys(filter(None, (named + verdict.numbers, tally, verdict.reason, why))))
+    texts = (named + verdict.numbers, verdict.tally * (verdict.agree < verdict.contrasts), verdict.reason, why)
+    return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
 def _describe_others(found: list[_Found]) -> list[str]:
