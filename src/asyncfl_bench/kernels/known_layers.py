@@ -45,6 +45,14 @@ def plain_layers(module: nn.Module) -> list[nn.Module]:
     return layers if plain and own and flat and all(parameter.requires_grad for parameter in parameters) else []
 
 
+def is_square(part: nn.Conv2d) -> bool:
+    """Return True for a convolution with a bias, a square kernel, one stride, and zeros around the image if any."""
+    if isinstance(part.padding, str) or part.bias is None or part.padding_mode != "zeros":
+        return False
+    same = all(len(set(sizes)) == 1 for sizes in (part.kernel_size, part.stride, part.padding))
+    return same and part.dilation == (1, 1) and part.groups == 1
+
+
 def _is_modified(part: nn.Module) -> bool:
     """Return True for a module with hooks or with a replaced forward pass."""
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)

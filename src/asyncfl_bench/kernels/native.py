@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from ..errors import BenchError
 from .compiler import build_library
-from .known_layers import FlatNetwork, plain_layers
+from .known_layers import FlatNetwork, is_square, plain_layers
 
 # read at import, because the package may change during a long sweep
 SOURCE = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
@@ -131,14 +131,9 @@ def _is_kernel_block(layers: list[nn.Module]) -> bool:
     """Return True for a convolution that the kernel supports, a ReLU, and optionally a 2x2 max-pool."""
     convolution, behind, pools = layers[0], layers[1:2], layers[2:]
     assert isinstance(convolution, nn.Conv2d)
-    (kernel, other), padding = convolution.kernel_size, convolution.padding
     return (
-        kernel == other
-        and not isinstance(padding, str)
-        and padding[0] == padding[1]
-        and (convolution.stride, convolution.dilation, convolution.groups) == ((1, 1), (1, 1), 1)
-        and convolution.padding_mode == "zeros"
-        and convolution.bias is not None
+        is_square(convolution)
+        and convolution.stride == (1, 1)
         and len(behind) == 1
         and isinstance(behind[0], nn.ReLU)
         and all(
@@ -230,43 +225,23 @@ class NativeNetwork:
         w_d: Tensor,
         x: Tensor,
         y: Tensor,
-        out_d: Tensor,
+        out_d: Tensor | None,
         bias_c: Tensor | None = None,
         chosen: BatchSelection | None = None,
+        into: Tensor | None = None,
     ) -> Tensor:
         """See ``FlatModel.gradient``, which has equal results up to rounding.
 
         x       (N, …) float32 or uint8;  y  (N,) int64 labels, or (N, C) float32 shares
         chosen  the mini-batch of these samples; None: all
-        """
-        return self._gradient_of(w_d, x.contiguous(), y.contiguous(), bias_c, out_d, None, chosen)
-
-    def gradient_of_inputs(
-        self, w_d: Tensor, x: Tensor, y: Tensor, bias_c: Tensor | None, out_d: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the gradient of the mean cross-entropy of logits + ``bias_c`` with respect to x (B, …), and this loss.
-
-        Write the gradient at ``w_d`` of the same loss into ``out_d``, unless it is None.
+        out_d, into  memory for the gradient at ``w_d``, and for that with respect to x; None: it is not computed
         """
         x, y, bias_c = x.contiguous(), y.contiguous(), None if bias_c is None else bias_c.contiguous()
-        d_in = torch.empty_like(x)
-        return d_in, self._gradient_of(w_d, x, y, bias_c, out_d, d_in)
-
-    def _gradient_of(
-        self,
-        w_d: Tensor,
-        x: Tensor,
-        y: Tensor,
-        bias_c: Tensor | None,
-        out_d: Tensor | None,
-        d_in: Tensor | None,
-        chosen: BatchSelection | None = None,
-    ) -> Tensor:
         count, loss = len(y if chosen is None else chosen.index_b), w_d.new_empty(())
         samples, memory = self._samples(x, chosen), self._memory(count)
         targets = (None, y.data_ptr()) if y.is_floating_point() else (y.data_ptr(), None)
-        bias, out, into = (None if part is None else part.data_ptr() for part in (bias_c, out_d, d_in))
-        self._gradient(w_d.data_ptr(), samples, *targets, bias, count, out, into, loss.data_ptr(), memory)
+        bias, out, d_in = (None if part is None else part.data_ptr() for part in (bias_c, out_d, into))
+        self._gradient(w_d.data_ptr(), samples, *targets, bias, count, out, d_in, loss.data_ptr(), memory)
         return loss
 
     def backpropagate(self, w_d: Tensor, x: Tensor, gradient: Tensor, out_d: Tensor) -> None:

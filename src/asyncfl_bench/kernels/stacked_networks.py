@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .known_layers import plain_layers
+from .known_layers import is_square, plain_layers
 from .perceptron import LinearLayer, Perceptron
 from .stacked_convolutions import (
     BoundNetwork,
@@ -160,7 +160,7 @@ def _try_layer(part: nn.Module, at: int) -> Any:
     """Return the formulas of a layer with parameters from ``at`` of the flat vector on; None for any other layer."""
     if isinstance(part, nn.Linear) and part.bias is not None:
         return StackedLinear(at, part.out_features, part.in_features)
-    if isinstance(part, nn.Conv2d) and _is_square(part):
+    if isinstance(part, nn.Conv2d) and is_square(part):
         kernel = part.kernel_size[0]
         inputs = part.in_channels * kernel**2
         return StackedConvolution(at, part.out_channels, inputs, kernel, part.stride[0], int(part.padding[0]))
@@ -168,11 +168,3 @@ def _try_layer(part: nn.Module, at: int) -> Any:
         kernel_size, stride = part.kernel_size, part.stride
         return StackedPool(kernel_size, stride) if isinstance(kernel_size, int) and isinstance(stride, int) else None
     return StackedRelu() if isinstance(part, nn.ReLU) else None
-
-
-def _is_square(part: nn.Conv2d) -> bool:
-    """Return True for a convolution with a bias, a square kernel, one stride, and zeros around the image if any."""
-    if isinstance(part.padding, str) or part.bias is None or part.padding_mode != "zeros":
-        return False
-    same = all(len(set(sizes)) == 1 for sizes in (part.kernel_size, part.stride, part.padding))
-    return same and part.dilation == (1, 1) and part.groups == 1
