@@ -62,23 +62,13 @@ class Compute:
 class LocalProcesses(ThreadedTransport):
     """Processes of clients: client i is in process i modulo their number.
 
-    largest  largest size of a reply in bytes
+    options  of ``ThreadedTransport``
     """
 
-    def __init__(
-        self,
-        config: ProcessesConfig,
-        compute: Compute,
-        *,
-        n_clients: int,
-        identity: str,
-        largest: int,
-        report: Callable[[str], None],
-    ):
+    def __init__(self, config: ProcessesConfig, compute: Compute, *, n_clients: int, **options: Any):
         assert config.count is not None
-        super().__init__(n_clients, config.clients_wait, report)
-        self.config, self.compute, self.identity, self.largest = config, compute, identity, largest
-        self.context = multiprocessing.get_context("forkserver")
+        super().__init__(config, n_clients=n_clients, **options)
+        self.compute, self.context = compute, multiprocessing.get_context("forkserver")
         self._processes = [_ClientProcess(self, range(first, n_clients, config.count)) for first in range(config.count)]
 
     def begin(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from ..errors import BenchError, list_some
 from ..types import Work
+from .choice import RealConfig
 from .messages import ClientReply, WorkVectors
 
 SECONDS_BETWEEN_LINES = 5.0
@@ -22,14 +23,18 @@ class ThreadedTransport(ABC):
     changed  condition, notified when clients connect or leave
     is_open  all clients were connected, so work may be sent;  closed: the run is over
     failure  why a client is not connected;  refusal: why one can never connect, with its number
+    config   settings of the group `live`;  identity: of the run;  largest: most bytes of a reply
     """
 
-    def __init__(self, n_clients: int, clients_wait: float, report: Callable[[str], None]):
+    def __init__(
+        self, config: RealConfig, *, n_clients: int, identity: str, largest: int, report: Callable[[str], None]
+    ):
+        self.config, self.identity, self.largest = config, identity, largest
         self.replies: queue.SimpleQueue[ClientReply] = queue.SimpleQueue()
         self.changed = threading.Condition()
         self.closed, self.is_open, self.report = False, False, report
         self.failure = self.refusal = ""
-        self._n, self._clients_wait, self._started = n_clients, clients_wait, False
+        self._n, self._started = n_clients, False
         self._stop: list[int] = []
 
     @abstractmethod
@@ -66,13 +71,13 @@ class ThreadedTransport(ABC):
         self._started, self._stop = True, stop
         self.begin()
         said = time.monotonic()
-        until = said + self._clients_wait
+        until = said + self.config.clients_wait
         while not stop and (here := len(self.clients_here())) < self._n:
             if self.refusal:
                 raise BenchError(self.refusal)
             if time.monotonic() > until:
                 why = f" ({self.failure})" if self.failure else ""
-                waited = f"live.clients_wait={self._clients_wait:g} s"
+                waited = f"live.clients_wait={self.config.clients_wait:g} s"
                 missing = list_some(str(one) for one in range(self._n) if one not in self.clients_here())
                 raise BenchError(f"{here} of {self._n} clients are here after {waited}; missing: {missing}{why}")
             if time.monotonic() > said + SECONDS_BETWEEN_LINES:

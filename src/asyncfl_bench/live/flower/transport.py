@@ -85,23 +85,13 @@ class FlowerTransport(ThreadedTransport):
     """A client belongs to the node that reports it, unless another living node already has it.
 
     run      facts of the run for a node: resolved config and folders of parts
-    largest  most bytes of a reply
+    options  of ``ThreadedTransport``
     """
 
-    def __init__(
-        self,
-        config: RealConfig,
-        grid: MessageGrid,
-        run: dict[str, Any],
-        *,
-        n_clients: int,
-        identity: str,
-        largest: int,
-        report: Callable[[str], None],
-    ):
-        super().__init__(n_clients, config.clients_wait, report)
-        self.grid, self.largest, self.limit = grid, largest, config.answer_within
-        self.run = run | {"identity": identity, "within": config.answer_within}
+    def __init__(self, config: RealConfig, grid: MessageGrid, run: dict[str, Any], *, n_clients: int, **options: Any):
+        super().__init__(config, n_clients=n_clients, **options)
+        self.grid, self.limit = grid, config.answer_within
+        self.run = run | {"identity": self.identity, "within": self.limit}
         self.clients = [_Client(number) for number in range(n_clients)]
         self._nodes: dict[int, _Node] = {}
 
