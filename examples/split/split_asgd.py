@@ -28,7 +28,6 @@ class SplitAsgd(SplitRule):
     Limits   one client and eta = 1: SGD on the whole model
     """
 
-    Config = SplitAsgdConfig
     config: SplitAsgdConfig
     label = "split ASGD"
 

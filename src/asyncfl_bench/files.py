@@ -19,7 +19,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_type_hints
 
-from .errors import ConfigError
+from .errors import ConfigError, check
 
 _DEPTH = 20  # of nested lists and mappings
 _DEEP = f"nested more than {_DEPTH} deep"
@@ -157,6 +157,13 @@ def expand_home(path: str | Path, key: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise ConfigError(key, path, "names the home folder of an unknown user; write the whole path") from None
+
+
+def existing_file(path: str | None, allowed: str) -> Path:
+    """Return the file that a setting ``path`` names. Raises ConfigError if there is none. allowed: what it must be"""
+    file = expand_home(path or "", "path")
+    check(file.is_file(), "path", path, allowed)
+    return file
 
 
 def cache_folder() -> Path:

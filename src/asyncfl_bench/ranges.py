@@ -8,11 +8,12 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Any, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 from .errors import check, check_choice
 
@@ -120,6 +121,26 @@ class CheckedSettings:
         and what acts instead. An empty name is the choice as a whole. Asked once all are resolved; a user who sets one
         gets a message."""
         return {}
+
+
+class Configured:
+    """Base of parts with settings, whose dataclass a class names as the type of its ``config``: ``config: MineConfig``.
+
+    Config  this dataclass, which a class may also assign itself
+    """
+
+    Config: ClassVar[Any]
+    config: Any
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        hint = inspect.get_annotations(cls).get("config")
+        named = getattr(sys.modules[cls.__module__], hint, None) if isinstance(hint, str) else hint
+        if "Config" not in vars(cls) and is_dataclass(named):
+            cls.Config = named
+
+    def __init__(self, config: Any):
+        self.config = config
 
 
 def describe_range(schema: type, name: str) -> str | None:

@@ -56,7 +56,6 @@ class Ace(FirstRoundRule):
     [[0.0], [-0.2], [-0.6]]
     """
 
-    Config = AceConfig
     label = "ACE"
     config: AceConfig
 

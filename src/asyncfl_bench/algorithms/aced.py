@@ -52,7 +52,6 @@ class Aced(FirstRoundRule):
     [[0.0], [-0.2], [-0.6], [-1.1]]
     """
 
-    Config = AcedConfig
     label = "ACED"
     config: AcedConfig
     needs = replace(FirstRoundRule.needs, one_at_a_time=True)

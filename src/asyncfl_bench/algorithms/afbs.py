@@ -86,7 +86,6 @@ class Afbs(Recorder, ServerRule):
     [[0.0], [3.0], [3.0], [4.4142]]
     """
 
-    Config = AfbsConfig
     label = "AFBS"
     config: AfbsConfig
     upload_kinds = ("difference",)

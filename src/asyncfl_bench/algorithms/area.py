@@ -28,7 +28,7 @@ class Area(CachedBufferRule):
     [[1.0], [3.0], [2.0]]
     """
 
-    Config = CachedBufferConfig
+    config: CachedBufferConfig
     label = "AREA"
     upload_kinds = ("difference",)
     needs = Needs(base=True)

@@ -20,7 +20,7 @@ class Asgd(ServerRule):
     [[-0.1], [-0.4]]
     """
 
-    Config = StepConfig
+    config: StepConfig
     label = "vanilla ASGD"
     upload_kinds = ("gradient", "difference")
     needs = Needs(linear=True)

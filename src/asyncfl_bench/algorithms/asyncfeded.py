@@ -70,7 +70,6 @@ class AsyncFedEd(ServerRule):
     [[2.0], [4.6667]]
     """
 
-    Config = AsyncFedEdConfig
     label = "AsyncFedED"
     config: AsyncFedEdConfig
     upload_kinds = ("difference",)

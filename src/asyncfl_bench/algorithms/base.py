@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
+from ..ranges import CheckedSettings, Configured, at_least, greater_than, one_of, within
 from ..stateful import RunAttributes, Stateful
 from ..storage import Storage
 from ..types import USUAL_ITERATIONS
@@ -155,7 +155,7 @@ class MomentConfig(BufferConfig):
     eps: Annotated[float, greater_than(0)] = 1e-8
 
 
-class ServerRule(RunAttributes, Stateful, ABC):
+class ServerRule(Configured, RunAttributes, Stateful, ABC):
     """Changes the global model with uploads. Does not depend on clock, data, layers of the model or tracker.
 
     label            name in reports; empty: the name of its yaml
@@ -171,7 +171,7 @@ class ServerRule(RunAttributes, Stateful, ABC):
                      pass, 1/3 for a forward pass
     """
 
-    Config = RuleConfig
+    config: RuleConfig
     label = ""
     needs = Needs()
     upload_kinds: tuple[str, ...] = ("difference", "gradient")

@@ -27,7 +27,7 @@ class Ca2fl(CachedBufferRule):
     [[0.0], [2.0], [2.0], [4.0]]
     """
 
-    Config = CachedBufferConfig
+    config: CachedBufferConfig
     label = "CA2FL"
     needs = Needs(linear=True)
     state_names = ("mean_d", "sum_d", "count", "in_buffer", "repeats")

@@ -41,7 +41,6 @@ class ClippedAsgd(Asgd):
     [[-0.6, -0.8], [-0.9, -1.2]]
     """
 
-    Config = ClippedAsgdConfig
     label = "Clipped ASGD"
     config: ClippedAsgdConfig
     needs = Needs()

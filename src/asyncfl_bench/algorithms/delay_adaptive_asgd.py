@@ -52,7 +52,6 @@ class DelayAdaptiveAsgd(ServerRule):
     [[-0.1], [-0.2], [-0.25]]
     """
 
-    Config = DelayAdaptiveAsgdConfig
     label = "delay-adaptive ASGD"
     config: DelayAdaptiveAsgdConfig
     upload_kinds = ("gradient", "difference")

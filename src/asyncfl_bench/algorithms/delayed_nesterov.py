@@ -65,7 +65,6 @@ class DelayedNesterov(ServerRule):
     [[-0.35], [-2.66], [-3.36], [-5.124]]
     """
 
-    Config = DelayedNesterovConfig
     label = "Delayed Nesterov"
     config: DelayedNesterovConfig
     upload_kinds = ("difference",)

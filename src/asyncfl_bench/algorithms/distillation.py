@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import check
-from ..ranges import CheckedSettings, at_least, greater_than, one_of, within
+from ..ranges import CheckedSettings, Configured, at_least, greater_than, one_of, within
 from ..stateful import Stateful
 from ..storage import send
 from ..types import Recorder
@@ -73,7 +73,7 @@ class DistillationConfig(CheckedSettings):
         return {} if self.alpha_max else {"kl_mean": "with distillation.alpha_max=0, which gives KL no weight"}
 
 
-class Distillation:
+class Distillation(Configured):
     """Distillation after a rule's step (FedEcho, Wang et al. 2025, arXiv:2511.19966, Algorithm 1, lines 5 and 12-16).
 
     Rule     arrival from i:  Y_i <- logits of i's model on the server's u samples, in place of its last      (line 5)
@@ -85,10 +85,7 @@ class Distillation:
     The gradient of f is that of one cross-entropy, with targets alpha p + (1 - alpha) onehot(argmax y).
     """
 
-    Config: type[CheckedSettings] = DistillationConfig
-
-    def __init__(self, config):
-        self.config = config
+    config: DistillationConfig
 
     def wrap_rule(self, rule: ServerRule, streams: Streams) -> ServerRule:
         """Return the rule with distillation after each of its steps."""

@@ -50,7 +50,6 @@ class Fadas(BufferRule):
     [[0.0, 0.0], [0.1, -0.1]]
     """
 
-    Config = FadasConfig
     label = "FADAS"
     config: FadasConfig
     averaged = ("rule/step_scale",)

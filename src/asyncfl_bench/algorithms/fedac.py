@@ -51,7 +51,6 @@ class FedAc(BufferRule):
     [[0.2024, 0.0], [0.3822, -0.2024]]
     """
 
-    Config = FedAcConfig
     label = "FedAC (reconstructed)"
     config: FedAcConfig
     upload_kinds = ("difference",)

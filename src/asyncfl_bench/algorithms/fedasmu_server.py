@@ -54,7 +54,6 @@ class FedAsmuServer(MixingRule):
     [[1.0], [2.0]]
     """
 
-    Config = FedAsmuServerConfig
     label = "FedASMU (server)"
     config: FedAsmuServerConfig
     state_names = ("mixing", "steps", "dropped")

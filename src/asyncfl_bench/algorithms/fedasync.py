@@ -88,7 +88,6 @@ class FedAsync(MixingRule):
     [[1.0], [2.5]]
     """
 
-    Config = FedAsyncConfig
     label = "FedAsync"
     config: FedAsyncConfig
     needs = replace(MixingRule.needs, proximal="rho")

@@ -33,7 +33,6 @@ class FedAvg(RoundRule):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
-    Config = FedAvgConfig
     label = "FedAvg"
     config: FedAvgConfig
     needs = replace(RoundRule.needs, linear=True)

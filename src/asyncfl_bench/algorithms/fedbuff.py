@@ -55,7 +55,6 @@ class FedBuff(BufferRule):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
-    Config: type[BufferConfig] = FedBuffConfig
     label = "FedBuff"
     config: FedBuffConfig
     needs = Needs(linear=True)

@@ -39,7 +39,6 @@ class FedDyn(RoundRule):
     [[0.0, 0.0], [6.0, 2.0]]
     """
 
-    Config = FedDynConfig
     label = "FedDyn"
     config: FedDynConfig
     needs = replace(RoundRule.needs, keeps="sum", proximal="alpha")

@@ -53,7 +53,6 @@ class FedFa(ServerRule):
     [[0.0], [3.0], [6.0]]
     """
 
-    Config = FedFaConfig
     label = "FedFa"
     config: FedFaConfig
     upload_kinds = ("difference",)

@@ -50,7 +50,6 @@ class FedOpt(RoundRule):
     [[0.0, 0.0], [0.1471, 0.05]]
     """
 
-    Config = FedOptConfig
     label = "FedOpt"
     config: FedOptConfig
     state_names = ("first_d", "second_d")

@@ -38,7 +38,6 @@ class FedProx(FedAvg):
     [[0.0, 0.0], [3.0, 1.0]]
     """
 
-    Config = FedProxConfig
     label = "FedProx"
     config: FedProxConfig
     needs = replace(FedAvg.needs, proximal="mu")

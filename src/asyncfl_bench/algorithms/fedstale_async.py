@@ -66,7 +66,6 @@ class FedStaleAsync(CachedBufferRule):
     [[2.0], [6.5], [7.0]]
     """
 
-    Config = FedStaleAsyncConfig
     label = "FedStaleAsync"
     config: FedStaleAsyncConfig
     upload_kinds = ("difference",)

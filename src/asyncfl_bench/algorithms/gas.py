@@ -120,7 +120,6 @@ class Gas(Recorder, SplitRule):
     [[0.0, -1.0], [3.0, -1.0]]
     """
 
-    Config = GasConfig
     label = "GAS"
     config: GasConfig
     needs = Needs(base=True)

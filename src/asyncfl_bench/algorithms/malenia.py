@@ -48,7 +48,6 @@ class Malenia(ServerRule):
     [[0.0], [0.0], [-2.5], [-2.5]]
     """
 
-    Config = MaleniaConfig
     label = "Malenia"
     config: MaleniaConfig
     upload_kinds = ("gradient", "difference")

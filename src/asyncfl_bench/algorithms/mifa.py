@@ -39,7 +39,6 @@ class Mifa(CachedBufferRule):
     [[1.0], [4.0], [6.0]]
     """
 
-    Config = MifaConfig
     label = "MIFA"
     config: MifaConfig
     needs = Needs(linear=True)

@@ -33,7 +33,6 @@ class MiniBatchSfl(SplitRule, RoundRule):
     [[0.0, -0.5], [3.0, -0.5]]
     """
 
-    Config: type[SplitRoundConfig] = SplitRoundConfig
     label = "MiniBatch-SFL"
     config: SplitRoundConfig
     needs = replace(RoundRule.needs, replies_together=True)

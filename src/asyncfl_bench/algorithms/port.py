@@ -58,7 +58,6 @@ class Port(ServerRule):
     [[0.0], [3.0], [3.0], [4.5]]
     """
 
-    Config = PortConfig
     label = "PORT"
     config: PortConfig
     upload_kinds = ("difference",)

@@ -47,7 +47,6 @@ class RescaledAsgd(ServerRule):
     [[-1.0], [-4.0]]
     """
 
-    Config = RescaledAsgdConfig
     label = "Rescaled ASGD"
     config: RescaledAsgdConfig
     upload_kinds = ("gradient", "difference")

@@ -62,7 +62,6 @@ class Ringleader(ServerRule):
     [[0.0], [0.0], [-2.5], [-2.5], [-5.25]]
     """
 
-    Config = RingleaderConfig
     label = "Ringleader"
     config: RingleaderConfig
     upload_kinds = ("gradient", "difference")

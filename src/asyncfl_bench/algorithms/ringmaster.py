@@ -44,7 +44,6 @@ class Ringmaster(Asgd):
     [[-1.0], [-3.0], [-3.0]]
     """
 
-    Config = RingmasterConfig
     label = "Ringmaster"
     config: RingmasterConfig
     state_names = ("dropped",)

@@ -58,7 +58,6 @@ class S2fl(MiniBatchSfl):
     [[0.0, -0.5], [3.0, -0.5]]
     """
 
-    Config = S2flConfig
     label = "S2FL"
     config: S2flConfig
 

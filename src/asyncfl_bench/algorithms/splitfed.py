@@ -25,7 +25,6 @@ class SplitFed(SplitRule, RoundRule):
     [[0.0, 0.0], [3.0, -0.5]]
     """
 
-    Config = SplitRoundConfig
     label = "SplitFed"
     config: SplitRoundConfig
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..errors import Stopped, check
-from ..ranges import CheckedSettings, absent, at_least, greater_than, one_of, within
+from ..ranges import CheckedSettings, Configured, absent, at_least, greater_than, one_of, within
 from ..types import Facts, Work, Workload
 
 
@@ -119,7 +119,7 @@ class LocalConfig(CheckedSettings):
         return Workload(self.local_epochs or self.local_steps, self.batch_size, epochs)
 
 
-class LocalTraining:
+class LocalTraining(Configured):
     """Computes an upload from a received model.
 
     stop  if it is not empty, work ends before the next mini-batch by ``Stopped``
@@ -129,7 +129,7 @@ class LocalTraining:
                 for K = 1 and sgd that is -lr * (g + weight_decay * w) whatever the momentum
     """
 
-    Config = LocalConfig
+    config: LocalConfig
 
     def __init__(self, config: LocalConfig, upload_kind: str):
         self.config, self.upload_kind = config, upload_kind

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ConfigError, InputError
-from ..ranges import CheckedSettings
+from ..ranges import CheckedSettings, Configured
 
 # end of messages about data that are missing
 DATA_DIRECTORY = (
@@ -46,16 +46,13 @@ class PrivateConfig(CheckedSettings):
         return None
 
 
-class DataSet:
+class DataSet(Configured):
     """Base of all data sets. ``load(data_dir, streams, n_clients)`` reads and returns ``Data``.
 
     loads_once  a second ``load`` in a process is free, so that a run checks its data before torch is imported
     """
 
     loads_once = False
-
-    def __init__(self, config):
-        self.config = config
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..errors import check, list_some
-from ..files import atomic_write, cache_folder, expand_home
+from ..files import atomic_write, cache_folder, existing_file, expand_home
 from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from . import sources
@@ -48,7 +48,7 @@ class Digits(DataSet):
     Source: UCI "Optical Recognition of Handwritten Digits", test part, as shipped with scikit-learn. Needs no network.
     """
 
-    Config = DigitsConfig
+    config: DigitsConfig
     loads_once = True
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
@@ -135,7 +135,7 @@ class TorchvisionImages(DataSet):
     network if ``download``. Raises DataError if nothing works.
     """
 
-    Config = TorchvisionImagesConfig
+    config: TorchvisionImagesConfig
     loads_once = True
 
     def outline(self) -> Outline:
@@ -194,8 +194,7 @@ class ArraysConfig:
     path: str | None = None
 
     def __post_init__(self) -> None:
-        wanted = "an existing .npz file with the arrays x_train, y_train, x_test, y_test"
-        check(self.path is not None and expand_home(self.path, "path").is_file(), "path", self.path, wanted)
+        existing_file(self.path, "an existing .npz file with the arrays x_train, y_train, x_test, y_test")
 
 
 class Arrays(DataSet):
@@ -209,12 +208,11 @@ class Arrays(DataSet):
     Raises DataError with the array's name for another kind, NaN or infinite values, and different lengths.
     """
 
-    Config = ArraysConfig
+    config: ArraysConfig
     loads_once = True
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        assert self.config.path is not None
-        path, place = expand_home(self.config.path, "path"), f"dataset.path={self.config.path}"
+        path, place = expand_home(str(self.config.path), "path"), f"dataset.path={self.config.path}"
         return load_cached(file_version(path), lambda: build_data(place, read_npz(path, optional=("client_train",))))
 
     @staticmethod

@@ -43,7 +43,7 @@ class GivenDataConfig:
 class GivenData(DataSet):
     """Samples of an object, see ``arrays_of``."""
 
-    Config = GivenDataConfig
+    config: GivenDataConfig
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:

@@ -20,7 +20,7 @@ import numpy as np
 from ..errors import ConfigError, check
 from ..files import expand_home, open_regular, sha256_of
 from ..randomness import Streams
-from ..ranges import at_least
+from ..ranges import Configured, at_least
 from .base import Data, DataError, MissingData, PrivateConfig, Scale, check_labels, digest_arrays
 from .datasets import check_samples
 from .npz import UNREADABLE, describe_unreadable, read_npz
@@ -66,7 +66,7 @@ class LocalData(Data):
         return digest_arrays(self.counts_nc, self.x_test.view(np.uint8), self.y_test)
 
 
-class Local:
+class Local(Configured):
     """The clients of ``<folder>/0.npz``, ``1.npz``, … and the test set of ``test.npz``, each with arrays x and y.
 
     x  floats (N, F) or (N, C, H, W), used unchanged; or uint8 images (N, H, W) or (N, H, W, C), scaled to -1 .. 1
@@ -77,7 +77,7 @@ class Local:
     or from the files of the clients. A client's process only reads its own file. Raises DataError with the file.
     """
 
-    Config = LocalDataConfig
+    config: LocalDataConfig
 
     def __init__(self, config: LocalDataConfig, clients: Sequence[int] | None = None, counts_file: Path | None = None):
         self.config, self._clients, self._counts_file = config, clients, counts_file

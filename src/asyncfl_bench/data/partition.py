@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least, greater_than
+from ..ranges import CheckedSettings, Configured, at_least, greater_than
 from ..types import ClientTable, Facts
 
 Parts = list[np.ndarray]  # sample indices of each client
@@ -30,7 +30,7 @@ class PartitionConfig(CheckedSettings):
         return 0
 
 
-class Split(ABC):
+class Split(Configured, ABC):
     """Base of all splits.
 
     moved        samples that the last split moved so that each client has the minimum
@@ -38,13 +38,10 @@ class Split(ABC):
     labels_only  clients only differ in labels and sizes
     """
 
-    Config: type[PartitionConfig] = PartitionConfig
+    config: PartitionConfig
     moved = 0
     groups_n: np.ndarray | None = None
     labels_only = True
-
-    def __init__(self, config):
-        self.config = config
 
     @abstractmethod
     def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
@@ -88,13 +85,11 @@ class Dirichlet(Split):
     Memory   n C integers for a draw; samples are assigned once, at the end.
     """
 
-    Config = DirichletConfig
+    config: DirichletConfig
 
     def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         least = self.config.min_samples
-        if n_clients * least > len(y_train):
-            allowed = f"must be at most {len(y_train) // n_clients}: {len(y_train)} samples over {n_clients} clients"
-            raise ConfigError("min_samples", least, allowed)
+        _check_samples("min_samples", least, len(y_train), n_clients)
         rng = streams.partition()
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
         count_cn = self._draw(size_c, n_clients, rng)
@@ -115,6 +110,12 @@ class Dirichlet(Split):
                 break
         assert best is not None  # tries >= 1
         return best
+
+
+def _check_samples(name: str, each: int, total: int, n_clients: int) -> None:
+    """Raise ConfigError if there are too few samples for a setting that needs as many of each client."""
+    allowed = f"at most {total // n_clients}: {total} samples over {n_clients} clients"
+    check(n_clients * each <= total, name, each, allowed)
 
 
 def _deal_classes(label: np.ndarray, count_cn: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
@@ -199,14 +200,13 @@ class Clusters(Split):
              group has hardly more than one class.
     """
 
-    Config = ClustersConfig
+    config: ClustersConfig
     TRIES, LEAST_SHARE = 1000, 0.05
 
     def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         config, total, rng = self.config, len(y_train), streams.partition()
         check(config.groups <= n_clients, "groups", config.groups, f"at most the number of clients ({n_clients})")
-        allowed = f"at most {total // n_clients}: {total} samples over {n_clients} clients"
-        check(config.min_samples * n_clients <= total, "min_samples", config.min_samples, allowed)
+        _check_samples("min_samples", config.min_samples, total, n_clients)
         clients_k = [len(part) for part in np.array_split(np.arange(n_clients), config.groups)]
         _, label, size_c = np.unique(y_train, return_inverse=True, return_counts=True)
         samples_k = _deal_classes(label, self._draw(size_c, np.array(clients_k), rng), rng)
@@ -268,13 +268,11 @@ class Shards(Split):
     one sample.
     """
 
-    Config = ShardsConfig
+    config: ShardsConfig
 
     def split(self, y_train: np.ndarray, n_clients: int, streams: Streams, natural: Parts | None = None) -> Parts:
         each = self.config.shards_per_client
-        if n_clients * each > len(y_train):
-            allowed = f"must be at most {len(y_train) // n_clients}: {len(y_train)} samples over {n_clients} clients"
-            raise ConfigError("shards_per_client", each, allowed)
+        _check_samples("shards_per_client", each, len(y_train), n_clients)
         rng = streams.partition()
         shuffled = rng.permutation(len(y_train))  # so that a shard is a random part of its class
         by_label = shuffled[np.argsort(np.asarray(y_train)[shuffled], kind="stable")]

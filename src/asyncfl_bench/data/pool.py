@@ -137,7 +137,7 @@ class PooledData(DataSet):
     shuffled       see ``split_pool``
     """
 
-    Config = PoolConfig
+    config: PoolConfig
     loads_once = True
     name, repository = "", ""
     convert_leaf: Any

@@ -75,7 +75,7 @@ class Synthetic(DataSet):
                 sizes, the number of test samples, and rounds whose accuracy stays at 70.07 %.
     """
 
-    Config = SyntheticConfig
+    config: SyntheticConfig
     loads_once = True
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:

@@ -130,7 +130,7 @@ class Texts(DataSet):
     Posts   of 20 Newsgroups are read whole: their headers, signatures and quotes reveal much of the class.
     """
 
-    Config = TextsConfig
+    config: TextsConfig
     loads_once = True
 
     def __init__(self, config: TextsConfig, reader: Reader | None = None):

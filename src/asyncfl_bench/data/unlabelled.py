@@ -15,9 +15,9 @@ from typing import Annotated, Any
 import numpy as np
 
 from ..errors import ConfigError, check, naming_group
-from ..files import expand_home
+from ..files import existing_file, expand_home
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least
+from ..ranges import CheckedSettings, Configured, at_least
 from ..types import Facts
 from .base import DATA_DIRECTORY, Data, DataError, MissingData, draw_samples, hold_back, remove_samples
 from .datasets import KNOWN, TorchvisionImages, TorchvisionImagesConfig, check_samples
@@ -55,13 +55,10 @@ class SamplesConfig(UnlabelledConfig):
     samples: Annotated[int | None, at_least(1, null="for 2000 or what can be had")] = None
 
 
-class Unlabelled:
+class Unlabelled(Configured):
     """Base of the sources of samples."""
 
-    Config: type[UnlabelledConfig] = SamplesConfig
-
-    def __init__(self, config):
-        self.config = config
+    config: SamplesConfig
 
     def file(self, data_dir: Path) -> Path | None:
         """Return the file with the samples, as ``DataSet.file``."""
@@ -90,7 +87,7 @@ class HeldBackConfig(SamplesConfig):
 class HeldBack(Unlabelled):
     """Training samples that are removed from the clients."""
 
-    Config = HeldBackConfig
+    config: HeldBackConfig
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         total = len(data.y_train)
@@ -100,10 +97,10 @@ class HeldBack(Unlabelled):
         return remove_samples(data, held), data.x_train[held]
 
 
-class Auto:
+class Auto(Configured):
     """``HeldBack`` or ``Nothing``: see ``resolve_choice``."""
 
-    Config = HeldBackConfig
+    config: HeldBackConfig
 
     @staticmethod
     def resolve_choice(config: HeldBackConfig, needed: bool) -> tuple[str, type[Any], UnlabelledConfig]:
@@ -135,7 +132,7 @@ class ImagesConfig(SamplesConfig):
 class Images(Unlabelled):
     """Training images of another set, or the unlabelled images of STL-10."""
 
-    Config = ImagesConfig
+    config: ImagesConfig
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
         check_images(data)
@@ -183,18 +180,16 @@ class OwnArrayConfig(SamplesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.path is not None and expand_home(self.path, "path").is_file()
-        check(ok, "path", self.path, "an existing .npy file, or an .npz file with the array x")
+        existing_file(self.path, "an existing .npy file, or an .npz file with the array x")
 
 
 class OwnArray(Unlabelled):
     """A user's own samples: floats of the shape and scale of the clients' samples, or uint8 images of any size."""
 
-    Config = OwnArrayConfig
+    config: OwnArrayConfig
 
     def draw(self, data: Data, data_dir: Path, generator: np.random.Generator) -> Drawn:
-        assert self.config.path is not None
-        path = expand_home(self.config.path, "path")
+        path = expand_home(str(self.config.path), "path")
         x = check_samples(path, "x", _array(path))
         if x.dtype == np.uint8:
             check_images(data)
@@ -207,7 +202,7 @@ class OwnArray(Unlabelled):
         if x.dtype == np.uint8 and x.shape[1] not in known:
             wanted = f"images of {' or '.join(map(str, known))} channels"
             raise DataError(f"{path}: x must be {wanted}, found {x.shape[1]}")
-        return data, _choose_samples(x, self.config.samples, generator, self.config.path)
+        return data, _choose_samples(x, self.config.samples, generator, str(self.config.path))
 
 
 def _array(path: Path) -> np.ndarray:

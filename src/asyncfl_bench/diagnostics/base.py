@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..ranges import CheckedSettings
+from ..ranges import CheckedSettings, Configured
 from ..simulation.observer import Observer
 
 if TYPE_CHECKING:
@@ -18,16 +18,13 @@ class DiagnosticsConfig(CheckedSettings):
     """No settings."""
 
 
-class Diagnostics(Observer):
+class Diagnostics(Configured, Observer):
     """Observes a run and adds metrics, without changing the run. The base class is the choice `none`.
 
     The settings are not part of a run's identity. A finished run that lacks the wanted metrics counts as unfinished.
     """
 
-    Config = DiagnosticsConfig
-
-    def __init__(self, config: DiagnosticsConfig):
-        self.config = config
+    config: DiagnosticsConfig
 
     @classmethod
     def check_run(cls, settings: Settings) -> None:

@@ -50,7 +50,6 @@ class Dissimilarity(Diagnostics):
     Cost: at each evaluation a forward pass of the model and a gradient of s for each sample and row; 2 d floats.
     """
 
-    Config = DissimilarityConfig
     config: DissimilarityConfig
     state_names = ("_stepped_on",)
 

@@ -80,7 +80,6 @@ class Mse(Diagnostics):
     Cost: a full local gradient for each upload, n of them for each measured step, and the vectors of ``vectors``.
     """
 
-    Config = MseConfig
     config: MseConfig
     state_names = ("t", "version_n", "stale_nd", "stale_sum_d", "noise_n", "_rows", "_noise", "_drift")
 

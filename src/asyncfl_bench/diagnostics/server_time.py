@@ -41,7 +41,6 @@ class ServerTime(Diagnostics):
     machine, made one at a time.
     """
 
-    Config = ServerTimeConfig
     config: ServerTimeConfig
     state_names = ("_steps", "_fills", "_uploads", "_kept")
 

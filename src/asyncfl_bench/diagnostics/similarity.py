@@ -44,7 +44,6 @@ class Similarity(Diagnostics):
     Cost: a product of m x m vectors at each evaluation.
     """
 
-    Config = SimilarityConfig
     config: SimilarityConfig
     state_names = ("_started", "_models", "_versions")
 

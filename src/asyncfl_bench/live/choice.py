@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, absent, at_least, greater_than
+from ..ranges import CheckedSettings, Configured, absent, at_least, greater_than
 from ..simulation.availability import Always
 from ..simulation.delay import Delay
 from ..simulation.recorded import NEVER, ArrivalRecord
@@ -52,14 +52,11 @@ class SimulatedConfig(CheckedSettings):
         return None
 
 
-class Simulated:
+class Simulated(Configured):
     """Clients are simulated: nothing changes."""
 
-    Config = SimulatedConfig
+    config: SimulatedConfig
     absent = True
-
-    def __init__(self, config: SimulatedConfig):
-        self.config = config
 
     @classmethod
     def prepare(cls, settings: Settings) -> None:
@@ -90,7 +87,7 @@ class RealConfig(SimulatedConfig):
 class Real(Simulated):
     """Clients are processes that work in real seconds. advice: how to slow them down"""
 
-    Config = RealConfig
+    config: RealConfig
     absent, advice = False, ""
 
     @classmethod
@@ -141,7 +138,7 @@ class ProcessesConfig(RealConfig):
 class Processes(Real):
     """Clients are processes of this machine."""
 
-    Config = ProcessesConfig
+    config: ProcessesConfig
     advice = "; live.nap slows clients down"
 
     @classmethod

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import numpy as np
 
 from ..clients.queue import ComputedUpload, Computer
-from ..errors import BenchError, InputError, check
-from ..files import expand_home, naming_file, open_own
+from ..errors import BenchError, InputError
+from ..files import existing_file, expand_home, naming_file, open_own
 from ..stateful import Stateful
 from ..tracking.rundir import COUNTS_NAME
 from .choice import Simulated, SimulatedConfig
@@ -85,9 +85,8 @@ class RecordedConfig(SimulatedConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ok = self.path is not None and expand_home(self.path, "path").is_file()
         allowed = "uploads.bin of a live run with live.keep_uploads=true; afl-run --replay DIR names it by itself"
-        check(ok, "path", self.path, allowed)
+        existing_file(self.path, allowed)
 
     @property
     def counts_file(self) -> Path:
@@ -97,7 +96,7 @@ class RecordedConfig(SimulatedConfig):
 class Recorded(Simulated):
     """Clients are simulated with the stored uploads of a live run."""
 
-    Config = RecordedConfig
+    config: RecordedConfig
     absent = False
 
 

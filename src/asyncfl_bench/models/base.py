@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError, check
-from ..ranges import CheckedSettings, at_least
+from ..ranges import CheckedSettings, Configured, at_least
 from ..types import Facts
 from .layers import Layer, Shape, Size, count
 
@@ -50,7 +50,7 @@ class ModelConfig(CheckedSettings):
         return "batch normalisation, which would see the samples that fill up a mini-batch" if self.batch_norm else None
 
 
-class Model:
+class Model(Configured):
     """Base of all models. ``build`` returns the module.
 
     name          choice of the group model, for messages
@@ -58,13 +58,10 @@ class Model:
     least_pixels  height and width of the smallest images; 0 if samples need not be images
     """
 
-    Config = ModelConfig
+    config: ModelConfig
     name = "model"
     reads_tokens = False
     least_pixels: int = 0
-
-    def __init__(self, config: ModelConfig):
-        self.config = config
 
     def check_samples(self, shape: tuple[int, ...], symbols: int | None = None, padding: int | None = None) -> None:
         """Raise ConfigError unless the model takes samples of this shape.

@@ -33,7 +33,7 @@ class LeNet5(SequentialModel):
     after layer 3, 6, 9 or 11 on CIFAR-10, clients send 1176, 400, 120 or 84 numbers for each sample.
     """
 
-    Config = LeNet5Config
+    config: LeNet5Config
     name = "lenet5"
     least_pixels = 12
 
@@ -58,7 +58,6 @@ class CnnConfig(SequentialConfig):
 class Cnn(SequentialModel):
     """Conv 3x3 to 32, pool, conv 3x3 to 64, pool, linear hidden, classes; ReLU, padding 1. Images of at least 4x4."""
 
-    Config = CnnConfig
     config: CnnConfig
     name = "cnn"
     least_pixels = 4
@@ -85,7 +84,7 @@ class CnnOnePool(SequentialModel):
     choice. 590 270 parameters with 28x28 grey pixels and 62 classes.
     """
 
-    Config = CnnOnePoolConfig
+    config: CnnOnePoolConfig
     name = "cnn_one_pool"
     least_pixels = 6
 
@@ -112,7 +111,7 @@ class AlexNet(SequentialModel):
     3 868 746 parameters.
     """
 
-    Config = AlexNetConfig
+    config: AlexNetConfig
     name = "alexnet"
     least_pixels = 12
 
@@ -189,7 +188,6 @@ class ResNet18(SequentialModel):
     Source: He et al. 2016, arXiv:1512.03385.
     """
 
-    Config = ResNet18Config
     config: ResNet18Config
     name = "resnet18"
 
@@ -201,13 +199,8 @@ class ResNet18(SequentialModel):
         self.check_samples(data_shape)
         from . import networks
 
-        config = self.config
-        return networks.build_seeded(
-            seed,
-            lambda: networks.resnet(
-                data_shape, classes, config.normalised_groups, config.width, config.stages, f"model={self.name}"
-            ),
-        )
+        sizes = (self.config.normalised_groups, self.config.width, self.config.stages)
+        return networks.build_seeded(seed, lambda: networks.resnet(data_shape, classes, *sizes, f"model={self.name}"))
 
     def layers(self, data_shape: Shape, classes: int) -> list[Layer]:
         width, (channels, height, breadth) = self.config.width, data_shape
@@ -247,7 +240,6 @@ class ResNet8(ResNet18):
     Source: the blocks of He et al. 2016, arXiv:1512.03385; widths as in its networks for CIFAR-10.
     """
 
-    Config = ResNet8Config
     config: ResNet8Config
     name = "resnet8"
 
@@ -272,7 +264,6 @@ class Vgg16(SequentialModel):
     Source: Simonyan, Zisserman 2015, arXiv:1409.1556.
     """
 
-    Config = Vgg16Config
     config: Vgg16Config
     name = "vgg16"
     least_pixels = 32

@@ -45,7 +45,6 @@ class GivenModel(Model):
     The module maps (B, ...) samples to (B, classes) logits. It must not draw random numbers or have frozen parameters.
     """
 
-    Config = GivenModelConfig
     config: GivenModelConfig
 
     @property
@@ -83,7 +82,6 @@ class NamedModelConfig(ModelConfig):
 class NamedModel(Model):
     """A model like ``GivenModel``, of a class or function named in a yaml file. The seed draws the weights."""
 
-    Config = NamedModelConfig
     config: NamedModelConfig
 
     def build(self, data_shape: tuple[int, ...], classes: int, seed: int) -> nn.Module:

@@ -34,7 +34,6 @@ class Lstm(Model):
     Source: LEAF's network for Shakespeare (arXiv:1812.01097); AsyncFedED (arXiv:2205.13797) names the same layers.
     """
 
-    Config = LstmConfig
     config: LstmConfig
     name, reads_tokens = "lstm", True
 
@@ -77,7 +76,6 @@ class FastText(Model):
     of the training texts its own row.
     """
 
-    Config = FastTextConfig
     config: FastTextConfig
     name, reads_tokens = "fasttext", True
 

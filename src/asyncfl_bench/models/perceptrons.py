@@ -47,7 +47,6 @@ class MlpConfig(SequentialConfig):
 class Mlp(SequentialModel):
     """Fully connected layers with ReLU in between, on the flattened sample."""
 
-    Config = MlpConfig
     config: MlpConfig
     name = "mlp"
 

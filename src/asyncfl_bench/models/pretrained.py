@@ -110,7 +110,6 @@ class Bert(Model):
     Raises InputError or ConfigError for files that are missing, broken or have other hashes than the known ones.
     """
 
-    Config = BertConfig
     config: BertConfig
     name, reads_tokens = "bert", True
 

@@ -9,8 +9,7 @@ import hashlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -340,22 +339,13 @@ def crop_and_flip(x: Tensor, dy_b: Tensor, dx_b: Tensor, flip_b: Tensor) -> Tens
 
 
 def build_task(
-    dataset,
-    heterogeneity,
-    model,
-    *,
-    n_clients: int,
-    data_dir: Path,
-    streams: Streams,
-    device: str,
-    augment: bool = False,
-    validation_share: float = 0.0,
-    unlabelled=None,
+    dataset, heterogeneity, model, *, n_clients: int, streams: Streams, device: str, unlabelled=None, **options: Any
 ) -> Task:
     """Load the data, split them over the clients and build the model.
 
     dataset, heterogeneity, model  parts of the groups of these names
     unlabelled                     source of the server's own samples, or None
+    options                        of ``load_and_draw``
     Raises ConfigError with the full key if the parts do not fit together, DataError if the data are not available.
     """
     if n_clients < 1:
@@ -367,15 +357,8 @@ def build_task(
     if reader is not None:
         with naming_group("dataset"):
             dataset = dataset.with_reader(reader)
-    data, x_server = load_and_draw(
-        dataset,
-        unlabelled or Nothing(UnlabelledConfig()),
-        n_clients=n_clients,
-        data_dir=Path(data_dir),
-        streams=streams,
-        augment=augment,
-        validation_share=validation_share,
-    )
+    unlabelled = unlabelled or Nothing(UnlabelledConfig())
+    data, x_server = load_and_draw(dataset, unlabelled, n_clients=n_clients, streams=streams, **options)
     if x_server is not None:
         x_server = match_samples(x_server, data)
     with naming_group("model"):

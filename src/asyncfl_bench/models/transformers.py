@@ -48,7 +48,6 @@ class VitSmall(SequentialModel):
     Source: Dosovitskiy et al. 2021, arXiv:2010.11929.
     """
 
-    Config = VitSmallConfig
     config: VitSmallConfig
     name = "vit_small"
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least, within
+from ..ranges import CheckedSettings, Configured, at_least, within
 from ..types import Facts, Work
 from .fleet import FleetFile
 from .timeline import Timeline
@@ -21,7 +21,7 @@ class AlwaysConfig(CheckedSettings):
     """Base class of all settings of availability, without settings."""
 
 
-class Always:
+class Always(Configured):
     """Every client takes part from the first to the last iteration; the base class of all kinds of availability.
 
     file           measured times online; None without a file
@@ -29,13 +29,10 @@ class Always:
     ends_for_some  ``has_left`` may be True
     """
 
-    Config = AlwaysConfig
+    config: AlwaysConfig
     file: FleetFile | None = None
     loses_work = False
     ends_for_some = False
-
-    def __init__(self, config: AlwaysConfig):
-        self.config = config
 
     def start(self, n: int, streams: Streams) -> None:
         pass
@@ -89,7 +86,6 @@ class Dropout(Always):
     Source: arXiv:2511.19066, section 5 and appendix D.4.1 (dropout study).
     """
 
-    Config = DropoutConfig
     config: DropoutConfig
     ends_for_some = True
 
@@ -125,7 +121,6 @@ class Suspension(Always):
     Source: AsyncFedED (Wang et al. 2022), section 6.1; hang and loss as in the authors' raw runs.
     """
 
-    Config = SuspensionConfig
     config: SuspensionConfig
     loses_work = True
 

@@ -49,16 +49,14 @@ class AvailabilityTrace(Always):
     arrives. Sessions that touch are one, also from the end of the trace to its next turn.
     """
 
-    Config = AvailabilityTraceConfig
     config: AvailabilityTraceConfig
     file: FleetFile
     loses_work = ends_for_some = True
 
     def start(self, n: int, streams: Streams) -> None:
         """Read the file. Raises BenchError or ConfigError if it is not valid."""
-        assert self.config.path is not None
         self.n = n
-        self.file = FleetFile(self.config.path, LAYOUTS)
+        self.file = FleetFile(str(self.config.path), LAYOUTS)
         file = self.file
         rows_n = file.rows_of(n)
         columns = file.columns

@@ -91,7 +91,6 @@ class CellLink(Delay):
              for each client, the text in total (channel=shared)
     """
 
-    Config = CellLinkConfig
     config: CellLinkConfig
     staged = True
     POWER, NOISE = 0.2, 3.981e-21  # W, W/Hz

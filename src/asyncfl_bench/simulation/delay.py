@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from ..errors import wrong_return
 from ..randomness import Streams
-from ..ranges import CheckedSettings, one_of
+from ..ranges import CheckedSettings, Configured, one_of
 from ..stateful import RunAttributes
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Footprint, Work
 from .fleet import FleetFile
@@ -28,14 +28,15 @@ class DelayConfig(CheckedSettings):
     """
 
     unit: Annotated[str, one_of("seconds", "ticks")] = "seconds"
+    timed_by: ClassVar[tuple[str, ...]] = ()  # settings that are all 0 or null if work takes no time
 
     @property
     def takes_time(self) -> bool:
         """Whether virtual time advances; False if every piece of work takes no time."""
-        return True
+        return not self.timed_by or any(vars(self)[name] for name in self.timed_by)
 
 
-class Delay(RunAttributes, ABC):
+class Delay(Configured, RunAttributes, ABC):
     """Base class of all laws. ``start`` draws the speeds of clients; ``duration`` is a pure function of its work.
 
     staged     the law has a duration for each stage of work; other laws divide the duration equally among stages
@@ -44,13 +45,10 @@ class Delay(RunAttributes, ABC):
     file       measured durations; None without a file
     """
 
-    Config = DelayConfig
+    config: DelayConfig
     staged = False
     _set_by_run = ("n", "samples_n", "labels_nc", "footprint")
     file: FleetFile | None = None
-
-    def __init__(self, config: DelayConfig):
-        self.config = config
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         """Draw the speeds of clients. footprint: cost of computing and of sending the model"""

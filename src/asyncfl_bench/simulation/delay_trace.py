@@ -48,15 +48,13 @@ class DelayTrace(Delay):
     uploads that arrived count.
     """
 
-    Config = DelayTraceConfig
     config: DelayTraceConfig
     file: FleetFile
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         """Read the file. Raises BenchError or ConfigError if it is not valid."""
-        assert self.config.path is not None
         self.n = clients.n
-        self.file = FleetFile(self.config.path, LAYOUTS)
+        self.file = FleetFile(str(self.config.path), LAYOUTS)
         durations, start_r = self.file.columns["duration"], self.file.columns.get("start")
         rows_n = self.file.rows_of(self.n)
         if (arrived_r := self.file.columns.get("arrived")) is not None:

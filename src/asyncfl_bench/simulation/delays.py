@@ -26,7 +26,7 @@ class NoDelayConfig(DelayConfig):
 class NoDelay(Delay):
     """Work takes no time: uploads arrive in order of dispatch."""
 
-    Config = NoDelayConfig
+    config: NoDelayConfig
 
     def duration(self, work: Work) -> float:
         return 0.0
@@ -40,15 +40,12 @@ class ConstantConfig(DelayConfig):
 
     mean: Annotated[float, at_least(0)] = 1.0
 
-    @property
-    def takes_time(self) -> bool:
-        return self.mean > 0
+    timed_by = ("mean",)
 
 
 class Constant(Delay):
     """Every piece of work takes ``mean``."""
 
-    Config = ConstantConfig
     config: ConstantConfig
 
     def duration(self, work: Work) -> float:
@@ -69,15 +66,12 @@ class UniformConfig(DelayConfig):
         super().__post_init__()
         check(self.high >= self.low, "high", self.high, f"a number >= low (low={self.low})")
 
-    @property
-    def takes_time(self) -> bool:
-        return self.high > 0
+    timed_by = ("high",)
 
 
 class Uniform(Delay):
     """U(low, high), drawn for every piece of work."""
 
-    Config = UniformConfig
     config: UniformConfig
 
     def duration(self, work: Work) -> float:
@@ -103,7 +97,6 @@ class FixedUniform(Delay):
     Source: the latencies of FLGO's mode UNI (WwZzz/easyFL), with which AFBS (Lu et al. 2025) was run.
     """
 
-    Config = FixedUniformConfig
     config: FixedUniformConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -133,9 +126,7 @@ class ExponentialConfig(DelayConfig):
         why = "with delay.beta=0: nothing is drawn"
         return {} if self.beta else {"clients": why, "redraw": why}
 
-    @property
-    def takes_time(self) -> bool:
-        return self.beta > 0 or self.compute > 0
+    timed_by = ("beta", "compute")
 
 
 class Exponential(Delay):
@@ -148,7 +139,6 @@ class Exponential(Delay):
     (docs/explanation/time.md).
     """
 
-    Config = ExponentialConfig
     config: ExponentialConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -181,9 +171,7 @@ class MixedExponentialConfig(DelayConfig):
         unused = "fast_mean" if self.slow_share else "slow_mean"
         return {unused: f"with delay.slow_share={self.slow_share:g}: no client has it"}
 
-    @property
-    def takes_time(self) -> bool:
-        return self.slow_mean > 0 or self.fast_mean > 0 or self.compute > 0
+    timed_by = ("slow_mean", "fast_mean", "compute")
 
 
 class MixedExponential(Delay):
@@ -192,7 +180,6 @@ class MixedExponential(Delay):
     Source: the ACE authors' earlier public code (20 % slow, means 5 and 0.5).
     """
 
-    Config = MixedExponentialConfig
     config: MixedExponentialConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -222,7 +209,6 @@ class LogNormalConfig(DelayConfig):
 class LogNormal(Delay):
     """median * exp(clients_sigma * a_i + sigma * b), a_i ~ N(0, 1) for each client, b ~ N(0, 1) for each work."""
 
-    Config = LogNormalConfig
     config: LogNormalConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -250,7 +236,6 @@ class ParetoConfig(DelayConfig):
 class Pareto(Delay):
     """Pareto(minimum, shape): a heavy tail, so that few pieces of work (or clients) take most of the time."""
 
-    Config = ParetoConfig
     config: ParetoConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -288,7 +273,6 @@ class Classes(Delay):
     Source: the simulation in the FADAS authors' code (Wang et al., ICML 2024), presets `fadas_mild`, `fadas_large`.
     """
 
-    Config = ClassesConfig
     config: ClassesConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -322,7 +306,6 @@ class RankedClasses(Classes):
     ours.
     """
 
-    Config = RankedClassesConfig
     config: RankedClassesConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:
@@ -368,9 +351,7 @@ class WorkAndLinkConfig(DelayConfig):
             found |= dict.fromkeys(("clients_sigma", "client_factors"), "with delay.seconds_per_sample=0")
         return found
 
-    @property
-    def takes_time(self) -> bool:
-        return self.seconds_per_sample > 0 or self.bandwidth is not None
+    timed_by = ("seconds_per_sample", "bandwidth")
 
 
 class WorkAndLink(Delay):
@@ -381,7 +362,6 @@ class WorkAndLink(Delay):
     Source: AsyncFedED (Wang et al. 2022), section 6.1, which has the form and no numbers.
     """
 
-    Config = WorkAndLinkConfig
     config: WorkAndLinkConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:

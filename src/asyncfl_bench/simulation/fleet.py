@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import ConfigError, InputError, check, first_line
-from ..files import LARGEST_FILE, expand_home, open_regular, read_parquet
+from ..files import LARGEST_FILE, existing_file, expand_home, open_regular, read_parquet
 
 SUFFIXES = (".csv", ".parquet")
 _WHOLE = re.compile("0|[1-9][0-9]*")
@@ -33,10 +33,9 @@ def check_file(path: str | None, columns: str, layouts: Layouts) -> None:
 
     Rows are checked when the run is built. layouts: see ``FleetFile``
     """
-    ok = path is not None and expand_home(path, "path").is_file() and Path(path).suffix.lower() in SUFFIXES
-    check(ok, "path", path, f"an existing .csv or .parquet file with the columns {columns}")
-    assert path is not None
-    file = expand_home(path, "path")
+    allowed = f"an existing .csv or .parquet file with the columns {columns}"
+    file = existing_file(path, allowed)
+    check(file.suffix.lower() in SUFFIXES, "path", path, allowed)
     if file.suffix.lower() == ".csv":
         with suppress(UnicodeDecodeError, csv.Error), file.open(encoding="utf-8-sig", newline="") as lines:
             names = [name.strip() for name in next(csv.reader(lines), [])]

@@ -55,7 +55,6 @@ class Phones(Delay):
     Source: FLASH (Yang et al., WWW 2021, arXiv:2006.06983): 160 phones, matched to the models of 136 000 users.
     """
 
-    Config = PhonesConfig
     config: PhonesConfig
 
     def _speeds(self, n: int, streams: Streams) -> np.ndarray:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import BenchError, InputError, check
-from ..files import LARGEST_FILE, expand_home, open_regular
+from ..files import LARGEST_FILE, existing_file, expand_home, open_regular
 from ..randomness import Streams
 from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
@@ -25,6 +25,7 @@ from .timeline import Timeline
 NAME = "arrivals.csv"
 # client, its piece of work, s that the client took, whether it arrived, whether its client left with it, when, why not
 COLUMNS = ("client", "cycle", "duration", "arrived", "left", "time", "why")
+RECORD = f"the {NAME} of a live run; afl-run --replay DIR names it by itself"
 NEVER = 2.0**33  # s: later than any moment of a record
 
 
@@ -68,11 +69,6 @@ def read_record(path: str | Path, n: int) -> ArrivalRecord:
     return record
 
 
-def _check_path(path: str | None) -> None:
-    ok = path is not None and expand_home(path, "path").is_file()
-    check(ok, "path", path, f"the {NAME} of a live run; afl-run --replay DIR names it by itself")
-
-
 @dataclass
 class RecordedDelayConfig(DelayConfig):
     """
@@ -85,7 +81,7 @@ class RecordedDelayConfig(DelayConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_path(self.path)
+        existing_file(self.path, RECORD)
 
     def resolve(self, facts: Facts) -> None:
         allowed = "another delay with clock=ticks: a record is in real seconds"
@@ -95,14 +91,12 @@ class RecordedDelayConfig(DelayConfig):
 class RecordedDelay(Delay):
     """A client's k-th piece of work ends as in the live run; ``RecordedTimeline`` has its time."""
 
-    Config = RecordedDelayConfig
     config: RecordedDelayConfig
     record = ArrivalRecord()
 
     def start(self, clients: ClientTable, streams: Streams, footprint: Footprint = UNKNOWN_FOOTPRINT) -> None:
         super().start(clients, streams, footprint)
-        assert self.config.path is not None
-        self.record = read_record(self.config.path, clients.n)
+        self.record = read_record(str(self.config.path), clients.n)
 
     def duration(self, work: Work) -> float:
         return NEVER
@@ -118,7 +112,7 @@ class RecordedAvailabilityConfig(AlwaysConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_path(self.path)
+        existing_file(self.path, RECORD)
 
 
 class RecordedAvailability(Always):
@@ -127,15 +121,13 @@ class RecordedAvailability(Always):
     now  virtual time of the run, set by its timeline
     """
 
-    Config = RecordedAvailabilityConfig
     config: RecordedAvailabilityConfig
     loses_work = True
     record = ArrivalRecord()
     now = 0.0
 
     def start(self, n: int, streams: Streams) -> None:
-        assert self.config.path is not None
-        self.record = read_record(self.config.path, n)
+        self.record = read_record(str(self.config.path), n)
 
     def has_left(self, client: int, iteration: int, time: float = 0.0) -> bool:
         # queued work begins after ``now``; the record has its end even if its client has left by then

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Stream
-from ..ranges import CheckedSettings, check_client_numbers, one_of
+from ..ranges import CheckedSettings, Configured, check_client_numbers, one_of
 from ..stateful import Stateful
 from ..types import Facts
 
@@ -38,7 +38,7 @@ class ScheduleConfig(CheckedSettings):
         check(self.dispatch == "per_round" or not facts.rounds, "dispatch", self.dispatch, needed)
 
 
-class SameClient(Stateful):
+class SameClient(Configured, Stateful):
     """The reporting client gets the next piece of work, so clients contribute in proportion to their speeds.
 
     With a concurrency below n, a random set of clients (fixed by the seed) takes part and the others never do.
@@ -47,13 +47,10 @@ class SameClient(Stateful):
     queues      a busy client may get more work, and does one piece after another
     """
 
-    Config: type[ScheduleConfig] = ScheduleConfig
+    config: ScheduleConfig
     state_names: tuple[str, ...] = ("_waiting",)
     some_never = True
     queues = False
-
-    def __init__(self, config: ScheduleConfig):
-        self.config = config
 
     def start(self, n: int, concurrency: int, stream: Stream) -> None:
         self._stream = stream
@@ -88,7 +85,7 @@ class RandomIdle(SameClient):
     the code released with GAS (Yang, Liu 2024).
     """
 
-    Config = RandomIdleConfig
+    config: RandomIdleConfig
     state_names = ("_idle", "_turned", "_draws")
     some_never = False
 
@@ -154,7 +151,6 @@ class UniformQueue(SameClient):
     client never starts. Generalized AsyncSGD also divides its step by n p_i; no rule here does.
     """
 
-    Config = UniformQueueConfig
     config: UniformQueueConfig
     state_names = ("_waiting", "_draws", "_left")
     some_never = False
