@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -17,12 +17,32 @@ from ..config.places import paper_folders
 from ..errors import BenchError
 from . import names
 from .claims import Claim
-from .comparison import Comparison, compare_sides, experiments_of, mean_of_comparisons
-from .contrasts import Contrast
+from .comparison import compare_sides, experiments_of
+from .contrasts import Contrast, mean_of_contrasts
 from .measures import LOG_RATIO, MEASURES, RunMeasures
 from .statistics import Question, sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
+Cells = dict[Any, Contrast]  # by cell, the pairs of its keys and values; of the cell None where there is no value
+
+
+@dataclass(frozen=True)
+class AskedComparison:
+    """One comparison that a claim names: the signed sum of its sides, minus a number or a setting of the runs.
+
+    name   empty for a difference of two series, which has their names, with ``shift`` behind them
+    sides  a series with the settings of its runs, among them ``at``, a budget
+    error  standard error of ``minus``; turned, spread: see ``compare_sides``
+    """
+
+    name: str
+    sides: Sequence[tuple[Series, Mapping[str, Any]]]
+    signs: Sequence[int]
+    minus: float | str = 0.0
+    shift: str = ""
+    turned: bool = True
+    spread: bool = False
+    error: float = 0.0
 
 
 class ClaimQuery:
@@ -33,24 +53,38 @@ class ClaimQuery:
         self.measured, self.cells, self.paper = measured, measured.placed.cells, claim.paper
         self.measure, self.axis = str(claim.decide["measure"]), str(claim.decide.get("axis", "iteration"))
 
+    def asked_comparisons(self) -> list[AskedComparison]:
+        """Return the comparisons that the claim names."""
+        kinds = {
+            "order": self._ask_order,
+            "wider": self._ask_order,
+            "loses": self._ask_loss,
+            "close": self._ask_close,
+            "alike": self._ask_order,
+            "equals": self._ask_expected,
+            "reaches": self._ask_value,
+        }
+        return [*kinds[self.decide["kind"]]()]
+
+    def experiments(self) -> frozenset[str]:
+        """Return the experiments of the compared runs. Nothing is measured, so they may be planned runs."""
+        frames = [self._match_sides(one)[3] for one in self.asked_comparisons()]
+        found = [experiments_of(of) for of in frames if not any(side.empty for side in of)]
+        is_whole = len(found) == len(frames) or not self.decide.get("together")
+        return frozenset().union(*found) if is_whole else frozenset()
+
     def contrasts(self) -> list[Contrast]:
         """Return every comparison of the claim, those without runs included."""
-        kinds = {
-            "order": self._compare_order,
-            "wider": self._compare_order,
-            "loses": self._compare_loss,
-            "close": self._compare_close,
-            "alike": self._compare_order,
-            "equals": self._compare_to_expected,
-            "reaches": self._compare_to_value,
-        }
         found: list[Contrast] = []
         for share in map(float, _as_list(self.decide.get("budget", 1.0))):
-            parts = [*kinds[self.decide["kind"]](share)]
-            noun = "losses" if self.decide["kind"] == "loses" else "comparisons"
-            for part in [mean_of_comparisons(parts, noun)] if self.decide.get("together") else parts:
-                found += self._split_by_cell(part, share)
-        return found
+            parts = [self._compare(one, share) for one in self.asked_comparisons()]
+            for cells, absent in [self._mean_of_parts(parts, share)] if self.decide.get("together") else parts:
+                shown = {None: _mean_of_cells(cells)} if self.decide.get("over") == "mean" else cells
+                found += [_put(one, cell or ()) for cell, one in (*shown.items(), *absent.items())]
+        if self.decide.get("relative"):
+            return found
+        steps = [self.measured.resolution(one.yardstick, one.experiments) for one in found]
+        return [replace(one, resolution=step) for one, step in zip(found, steps, strict=True)]
 
     @property
     def unit(self) -> str:
@@ -64,32 +98,23 @@ class ClaimQuery:
         label = names.axis_label(self.axis, ["ticks"] if ticks else runs.get("delay.unit", ()))
         return label.partition("[")[2].rstrip("]") if self.axis == "virtual_time" else label
 
-    def _compare_order(self, share: float) -> Iterator[Comparison]:
+    def _ask_order(self) -> Iterator[AskedComparison]:
         """Yield each series of a group minus each of the next group; with ``at_least``, minus that number too.
 
         The group ``rest`` has all other values of the settings that name the first.
         ``wider`` compares spreads over seeds, as distances from the mean of the lowest three seeds.
         """
-        is_spread = self.decide["kind"] == "wider"
         least = float(self.decide.get("at_least", 0))
-        relative = bool(self.decide.get("relative"))
-        shift = f", divided by {math.exp(least / 100):.3g}" if relative else f", minus {least:g}"
-        pairs = (
-            (one, other)
-            for better, worse in itertools.pairwise(self.decide["groups"])
-            for one in better
-            for other in (self._other_settings(one) if worse == "rest" else worse)
-        )
-        for one, other in pairs:
-            part = self._part("", [(one, {}), (other, {})], [1, -1], share, least, spread=is_spread)
-            names_of = [
-                self._label(of, on_page) for of, on_page in zip((one, other), part.series or ("", ""), strict=True)
-            ]
-            names_of = names_of[::-1] if self.measured.lower_is_better(self.measure) else names_of
-            sign = " / " if relative else " minus " if any(", " in one for one in names_of) else " - "
-            yield replace(part, name="spread of " * is_spread + sign.join(names_of) + shift * bool(least))
+        shift = f", divided by {math.exp(least / 100):.3g}" if self.decide.get("relative") else f", minus {least:g}"
+        for better, worse in itertools.pairwise(self.decide["groups"]):
+            for one in better:
+                for other in self._other_settings(one) if worse == "rest" else worse:
+                    is_spread = self.decide["kind"] == "wider"
+                    yield AskedComparison(
+                        "", [(one, {}), (other, {})], [1, -1], least, shift * bool(least), spread=is_spread
+                    )
 
-    def _compare_loss(self, share: float) -> Iterator[Comparison]:
+    def _ask_loss(self) -> Iterator[AskedComparison]:
         """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
 
         With ``than``, the cost at those settings is subtracted. With ``others``, the cost of the series is
@@ -106,29 +131,29 @@ class ClaimQuery:
 
             for other in self.decide.get("others", ()):
                 label = f"loss of {self._label(other)} - loss of {self._label(name)}, {change}"
-                yield self._part(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1], share)
+                yield AskedComparison(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1])
             if than:
                 where = names.cell_label(list(than), list(than.values()))
                 label = f"loss of {self._label(name)} {change}, minus that at {where}"
-                yield self._part(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1], share)
+                yield AskedComparison(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1])
             elif "others" not in self.decide:
                 label = f"loss of {self._label(name)} {change}" + (f", minus {least:g}" if least else "")
-                yield self._part(label, two(name, {}), [1, -1], share, least)
+                yield AskedComparison(label, two(name, {}), [1, -1], least)
 
-    def _compare_close(self, share: float) -> Iterator[Comparison]:
+    def _ask_close(self) -> Iterator[AskedComparison]:
         """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
             label = f"{self._label(name)}, {names.key_label(along, [one])} {one} minus {other}"
-            yield self._part(label, [(name, {along: one}), (name, {along: other})], [1, -1], share)
+            yield AskedComparison(label, [(name, {along: one}), (name, {along: other})], [1, -1])
 
-    def _compare_to_expected(self, share: float) -> Iterator[Comparison]:
+    def _ask_expected(self) -> Iterator[AskedComparison]:
         """Yield each series minus a number, a setting of its runs or its cell's published number, to be within
         the margin."""
         expected = self.decide["expected"]
         if "file" not in expected:
             for name, number in expected.items():
-                yield self._part(f"{self._label(name)} minus {number}", [(name, {})], [1], share, number, turned=False)
+                yield AskedComparison(f"{self._label(name)} minus {number}", [(name, {})], [1], number, turned=False)
             return
         rows = pd.read_csv(paper_folders()[self.paper] / "published" / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
@@ -139,14 +164,14 @@ class ClaimQuery:
             label = f"{names.series_label(row['algorithm'], variant)} minus {number:g}"
             samples = self.decide.get("test_samples")
             error = sampling_error(number, samples) if samples else 0.0
-            yield replace(self._part(label, [(settings, {})], [1], share, number, turned=False), error=error)
+            yield AskedComparison(label, [(settings, {})], [1], number, turned=False, error=error)
 
-    def _compare_to_value(self, share: float) -> Iterator[Comparison]:
+    def _ask_value(self) -> Iterator[AskedComparison]:
         """Yield each series minus a number that it must exceed."""
         turned = -1 if self.measured.lower_is_better(self.measure) else 1
         for name, number in self.decide["expected"].items():
             sides = [self._label(name), f"{number:g}"][::turned]
-            yield self._part(" minus ".join(sides), [(name, {})], [1], share, turned * number)
+            yield AskedComparison(" minus ".join(sides), [(name, {})], [1], turned * number)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
         """Return the settings of the algorithm's other series, planned or run: those that differ from ``name``."""
@@ -157,107 +182,95 @@ class ClaimQuery:
         rest = known.reindex(columns=list(own)).drop_duplicates().sort_values(list(own))
         return [dict(zip(own, values, strict=True)) for values in rest.itertuples(index=False)]
 
-    def _part(
-        self,
-        name: str,
-        sides: Sequence[tuple[Series, Mapping[str, Any]]],
-        signs: Sequence[int],
-        share: float,
-        minus: float | str = 0.0,
-        turned: bool = True,
-        spread: bool = False,
-    ) -> Comparison:
-        """Return the signed sum of the sides under ``where`` and each side's own settings: a row a cell, a column a
-        seed. What a side fixes makes no cell; ``at`` is a budget. ``minus`` is a number or a setting."""
-        settings, at, cells, frames = self._match_sides(sides)
-        for (of, _), frame in zip(sides, frames, strict=True):
+    def _compare(self, asked: AskedComparison, share: float) -> tuple[Cells, Cells]:
+        """Return the contrast of each cell, and one without values for each absent cell. What a side fixes makes no
+        cell."""
+        settings, at, cells, frames = self._match_sides(asked)
+        for (of, _), frame in zip(asked.sides, frames, strict=True):
             if frame.duplicated([*cells, "seed"]).any():
                 raise BenchError(f"{self._label(of)} has several runs with one seed in one cell; no mean may mix them")
+        series = [frame["series"].unique() for frame in frames]
+        is_pair = len(series) == 2 and all(len(one) == 1 for one in series) and not (asked.spread or asked.minus)
+        base = self._base(asked, share, tuple(str(one[0]) for one in series) if is_pair else ())
         if any(frame.empty for frame in frames):
-            return Comparison(name)
-        subtracted: Any = minus
+            return {None: base}, {}
+        minus: Any = asked.minus
         if isinstance(minus, str):
             frame = frames[0].assign(row="", setting=frames[0][minus].astype(float))
-            subtracted = frame.pivot(index=cells or ["row"], columns="seed", values="setting")
-        decide = {**self.decide, "axis": self.axis}
-        found = compare_sides(
-            self.measured, frames, cells, decide, signs, subtracted, turned, spread, at=at, share=share
-        )
+            minus = frame.pivot(index=cells or ["row"], columns="seed", values="setting")
         fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
         fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
-        sides_of = [frame["series"].unique() for frame in frames]
-        is_pair = len(frames) == 2 and not (spread or minus)
-        pair = tuple(str(one[0]) for one in sides_of) if is_pair and all(len(one) == 1 for one in sides_of) else ()
-        return replace(
-            found, name=name, series=pair, fixed=fixed, absent=self._absent_cells(settings, cells, found.table)
-        )
+        base = replace(base, place=fixed, experiments=experiments_of(frames))
+        terms = {"minus": minus, "turned": asked.turned, "spread": asked.spread, "at": at, "share": share}
+        decide = {**self.decide, "axis": self.axis}
+        compared = compare_sides(self.measured, base, frames, cells, decide, asked.signs, **terms)
+        values = {cell: cell if isinstance(cell, tuple) else (cell,) for cell in compared}
+        found: Cells = {tuple(zip(cells, values[cell], strict=False)): one for cell, one in compared.items()}
+        yardstick = "last" if any(one.yardstick == "last" for one in found.values()) else self.measure
+        missing = replace(base, yardstick=yardstick, experiments=frozenset())
+        absent = self._absent_cells(settings, cells, [dict(cell) for cell in found])
+        return found or {None: base}, dict.fromkeys(absent, missing)
 
-    def _absent_cells(
-        self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], table: pd.DataFrame
-    ) -> dict[tuple[str, ...], dict[str, Any]]:
-        """Return the cells that the sweep has for every side and that ``table`` lacks: values as text -> by key."""
-        planned = self.measured.placed.planned
-        if not cells or planned.empty:
-            return {}
-        has_encoders = "model.path" in planned and planned["model.path"].notna().any()  # named once they are loaded
-        keys = [key for key in cells if key != "model" or not has_encoders]
-        there, *of_sides = [
-            {_as_text(cell): cell for cell in frame.reindex(columns=keys).itertuples(index=False, name=None)}
-            for frame in (table.reset_index(), *(planned[_matching_rows(planned, one)] for one in settings))
-        ]
-        shared = [text for text in of_sides[0] if all(text in one for one in of_sides) and text not in there]
-        return {text: dict(zip(keys, of_sides[0][text], strict=True)) for text in shared}
-
-    def _match_sides(
-        self, sides: Sequence[tuple[Series, Mapping[str, Any]]]
-    ) -> tuple[list[dict[str, Any]], list[float | None], list[str], list[pd.DataFrame]]:
-        """Return the settings of each side, its budget, the keys of the cells, and the runs of each side."""
-        settings = [{**self.where, **self._settings(of), **fixed} for of, fixed in sides]
-        at = [one.pop("at", None) for one in settings]
-        cells = [key for key in self.cells if all(isinstance(one.get(key, []), list) for one in settings)]
-        return settings, at, cells, [self.measured.runs[_matching_rows(self.measured.runs, one)] for one in settings]
-
-    def _split_by_cell(self, part: Comparison, share: float) -> Iterator[Contrast]:
-        """Yield a contrast for each cell; with ``over: mean``, one for the mean over cells of seeds that have
-        all cells. Then yield one without values for each absent cell."""
-        kind, relative = self.decide["kind"], bool(self.decide.get("relative"))
+    def _base(self, asked: AskedComparison, share: float, pair: tuple[str, ...] = ()) -> Contrast:
+        """Return what the contrasts of a comparison have in common. pair: the series on the page that it compares"""
+        kind = self.decide["kind"]
+        label = asked.name
+        if not label:
+            labels = [self._label(of, shown) for (of, _), shown in zip(asked.sides, pair or ("", ""), strict=True)]
+            labels = labels[::-1] if self.measured.lower_is_better(self.measure) else labels
+            sign = " minus " if any(", " in one for one in labels) else " - "
+            sign = " / " if self.decide.get("relative") else sign
+            label = "spread of " * asked.spread + sign.join(labels) + asked.shift
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
-        margin = None if relative else self.measured.tie_margin(self.measure)
+        margin = None if self.decide.get("relative") else self.measured.tie_margin(self.measure)
         can_tie = kind in ("order", "loses") and "at_least" not in self.decide
         tie = self.decide.get("tie", margin if can_tie else None)
-        used = "last" if part.uses_last.any() else self.measure
-        experiments = frozenset().union(*part.experiments.values())
-        base = Contrast(
-            part.name + (f" at {share:.0%} of the budget" if share != 1 else ""),
+        return Contrast(
+            label + (f" at {share:.0%} of the budget" if share != 1 else ""),
             question=question,
             margin=self.decide["margin"] if question == "equivalence" else tie,
             counted=bool(self.decide.get("counted")),
-            extra_error=part.error,
-            resolution=0.0 if relative else self.measured.resolution(used, experiments),
-            yardstick=used,
-            series=part.series if question == "difference" and share == 1 and margin is not None else (),
-            place=part.fixed,
-            experiments=experiments,
+            extra_error=asked.error,
+            yardstick=self.measure,
+            series=pair if question == "difference" and share == 1 and margin is not None else (),
         )
-        if part.table.empty:
-            yield base
-        elif self.decide.get("over") == "mean":
-            of = f"mean of {len(part.table)} cells" if len(part.table) > 1 else ""
-            reasons = set(part.no_answer.values()) if len(part.no_answer) == len(part.table) else set()
-            mean = {"by_seed": part.table.mean(axis=0, skipna=False).dropna()}
-            if not part.last.empty:
-                mean["last_by_seed"] = part.last.mean(axis=0, skipna=False).dropna()
-            of_one = () if len(part.table) > 1 else base.series
-            yield replace(base, cell=of, no_answer=", ".join(sorted(reasons)), series=of_one, **mean)  # type: ignore[arg-type]
-        else:
-            keys = [str(key) for key in part.table.index.names]
-            for cell, contrast in part.split_by_cell(base, self.measured, self.decide):
-                values = () if keys == ["row"] else cell if isinstance(cell, tuple) else (cell,)
-                label = names.cell_label(keys, values) if values else ""
-                yield replace(contrast, cell=label, place={**part.fixed, **dict(zip(keys, values, strict=False))})
-        for place in part.absent.values():
-            label = names.cell_label([*place], [*place.values()])
-            yield replace(base, cell=label, place={**part.fixed, **place}, experiments=frozenset())
+
+    def _mean_of_parts(self, parts: Sequence[tuple[Cells, Cells]], share: float) -> tuple[Cells, Cells]:
+        """Return the mean of comparisons with the same cells; without values if one of them has none."""
+        noun = "losses" if self.decide["kind"] == "loses" else "comparisons"
+        base = self._base(AskedComparison(f"mean of {len(parts)} {noun}", (), ()), share)
+        if any(None in cells for cells, _ in parts):
+            return {None: base}, {}
+        found: tuple[Cells, Cells] = {}, {}
+        for number, means in enumerate(found):
+            for cell in dict.fromkeys(cell for part in parts for cell in part[number]):
+                means[cell] = mean_of_contrasts(base, [part[number].get(cell, Contrast("")) for part in parts])
+        return found
+
+    def _absent_cells(
+        self, settings: Sequence[Mapping[str, Any]], cells: Sequence[str], there: Sequence[Mapping[str, Any]]
+    ) -> list[tuple[tuple[str, Any], ...]]:
+        """Return the cells that the sweep has for every side and that are not there."""
+        planned = self.measured.placed.planned
+        if not cells or planned.empty:
+            return []
+        has_encoders = "model.path" in planned and planned["model.path"].notna().any()  # named once they are loaded
+        keys = [key for key in cells if key != "model" or not has_encoders]
+        known, *of_sides = [
+            {_as_text(cell): cell for cell in frame.reindex(columns=keys).itertuples(index=False, name=None)}
+            for frame in (pd.DataFrame(there), *(planned[_matching_rows(planned, one)] for one in settings))
+        ]
+        shared = [text for text in of_sides[0] if all(text in one for one in of_sides) and text not in known]
+        return [tuple(zip(keys, of_sides[0][text], strict=True)) for text in shared]
+
+    def _match_sides(
+        self, asked: AskedComparison
+    ) -> tuple[list[dict[str, Any]], list[float | None], list[str], list[pd.DataFrame]]:
+        """Return the settings of each side, its budget, the keys of the cells, and the runs of each side."""
+        settings = [{**self.where, **self._settings(of), **fixed} for of, fixed in asked.sides]
+        at = [one.pop("at", None) for one in settings]
+        cells = [key for key in self.cells if all(isinstance(one.get(key, []), list) for one in settings)]
+        return settings, at, cells, [self.measured.runs[_matching_rows(self.measured.runs, one)] for one in settings]
 
     def _settings(self, name: Series) -> dict[str, Any]:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})
@@ -273,17 +286,18 @@ class ClaimQuery:
         return names.series_label(settings.pop("algorithm"), settings)
 
 
-class ClaimRuns(ClaimQuery):
-    """The runs that a claim compares. Nothing is measured, so they may be planned runs."""
+def _put(contrast: Contrast, cell: Iterable[tuple[str, Any]]) -> Contrast:
+    """Return the contrast with the label and the place of its cell."""
+    place = dict(cell)
+    label = names.cell_label([*place], [*place.values()]) or contrast.cell
+    return replace(contrast, cell=label, place={**contrast.place, **place})
 
-    def experiments(self) -> frozenset[str]:
-        return frozenset().union(*(contrast.experiments for contrast in self.contrasts()))
 
-    def _part(
-        self, name: str, sides: Sequence[tuple[Series, Mapping[str, Any]]], *args: Any, **more: Any
-    ) -> Comparison:
-        frames = self._match_sides(sides)[3]
-        return Comparison(name, experiments={} if any(of.empty for of in frames) else {"": experiments_of(frames)})
+def _mean_of_cells(cells: Cells) -> Contrast:
+    """Return the mean over cells of the seeds that all of them have."""
+    first, *others = cells.values()
+    mean = replace(first, cell=f"mean of {len(cells)} cells", series=()) if others else first
+    return mean_of_contrasts(mean, [first, *others])
 
 
 def _matching_rows(frame: pd.DataFrame, settings: Mapping[str, Any]) -> pd.Series:

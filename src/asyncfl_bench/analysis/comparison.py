@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -23,39 +23,9 @@ from .statistics import LEVELS, MIN_SEEDS
 NEVER_REACHED = "target never reached"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """One comparison before it is split by cell: its table, and the same by the last value."""
-
-    name: str
-    table: pd.DataFrame = field(default_factory=pd.DataFrame)
-    last: pd.DataFrame = field(default_factory=pd.DataFrame)
-    no_answer: Mapping[Any, str] = field(default_factory=dict)
-    uses_last: pd.Series = field(default_factory=lambda: pd.Series(dtype=bool))
-    error: float = 0.0
-    series: tuple[str, ...] = ()  # of a difference of two
-    fixed: Mapping[str, Any] = field(default_factory=dict)  # keys of the cells with one value
-    experiments: Mapping[Any, frozenset[str]] = field(default_factory=dict)  # by cell
-    # of each cell of the sweep that ``table`` lacks: its values by key
-    absent: Mapping[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
-
-    def split_by_cell(
-        self, base: Contrast, measured: RunMeasures, decide: Mapping[str, Any]
-    ) -> Iterator[tuple[Any, Contrast]]:
-        """Yield each cell of the table with its contrast; base: what all cells have in common."""
-        last_values = self.last.reindex(self.table.index)
-        for row, cell in enumerate(self.table.index):
-            used = "last" if self.uses_last.iloc[row] else decide["measure"]
-            experiments = self.experiments.get(cell, base.experiments)
-            values: dict[str, Any] = {"by_seed": self.table.iloc[row].dropna(), "yardstick": used}
-            if len(self.last):
-                values["last_by_seed"] = last_values.iloc[row].dropna()
-            values["resolution"] = 0.0 if decide.get("relative") else measured.resolution(used, experiments)
-            yield cell, replace(base, no_answer=self.no_answer.get(cell, ""), experiments=experiments, **values)
-
-
 def compare_sides(
     measured: RunMeasures,
+    base: Contrast,
     sides: Sequence[pd.DataFrame],
     cells: Sequence[str],
     decide: Mapping[str, Any],
@@ -64,9 +34,10 @@ def compare_sides(
     turned: bool = True,
     spread: bool = False,
     **budget: Any,
-) -> Comparison:
-    """Return the signed sum of what the sides measure, minus a number or a table of them.
+) -> dict[Any, Contrast]:
+    """Return the contrast of each cell: the signed sum of what the sides measure, minus a number or a table of them.
 
+    base    what the contrasts of all cells have in common
     sides, cells  see ``measure_sides``, which takes ``budget``
     decide  kind, measure, axis, target and relative, as of a claim
     turned  False: more stays more, also where small values are the better ones
@@ -86,13 +57,23 @@ def compare_sides(
         total: Any = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-minus)
         return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
 
-    table, last = combine(found["value"]), combine(found["last"]) if measure == "late" else pd.DataFrame()
+    table = combine(found["value"])
+    last = combine(found["last"]).reindex(table.index) if measure == "late" else pd.DataFrame(index=table.index)
     uses_last = found["uses_last"][0].eq(True).any(axis=1).reindex(table.index)
-    experiments: dict[Any, frozenset[str]] = {"": experiments_of(sides)}
-    if cells:
-        by_cell = pd.concat(sides).groupby([*cells], dropna=False)
-        experiments = {values if len(cells) > 1 else values[0]: experiments_of([of]) for values, of in by_cell}
-    return Comparison("", table, last, reasons, uses_last, experiments=experiments)
+    runs = pd.concat(sides)
+    groups = runs.groupby([*cells], dropna=False) if cells else [(("",), runs)]
+    experiments = {values if len(values) > 1 else values[0]: experiments_of([of]) for values, of in groups}
+    return {
+        cell: replace(
+            base,
+            by_seed=table.iloc[row].dropna(),
+            last_by_seed=last.iloc[row].dropna(),
+            no_answer=reasons.get(cell, ""),
+            yardstick="last" if uses_last.iloc[row] else measure,
+            experiments=experiments.get(cell, base.experiments),
+        )
+        for row, cell in enumerate(table.index)
+    }
 
 
 def experiments_of(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
@@ -127,36 +108,16 @@ def compare_pairs(
         return pd.DataFrame(columns=columns)
     sides = [pd.concat([groups[pair[n]].assign(pair=i) for i, pair in enumerate(asked)]) for n in (0, 1)]
     decide = {"kind": "order", "measure": measure, "axis": axis}
-    compared = compare_sides(measured, sides, ["cell", "pair"], decide, [1, -1])
     base = Contrast("", margin=measured.tie_margin(measure, tie), levels=levels)
-    found = dict(compared.split_by_cell(base, measured, decide))
+    found = compare_sides(measured, base, sides, ["cell", "pair"], decide, [1, -1])
     cells = cells_in_order(measured.runs, measured.placed.cells)  # those in which all runs diverged, too
     for cell, (number, pair) in itertools.product(cells, enumerate(asked)):
         contrast = found.get((cell, number), base)
         if len(contrast.by_seed):
-            named = replace(contrast, name=" - ".join(pair), cell=cell, series=pair)
+            step = measured.resolution(contrast.yardstick, contrast.experiments)
+            named = replace(contrast, name=" - ".join(pair), cell=cell, series=pair, resolution=step)
             rows.append((cell, *pair, named.counting_seeds(seen, most=most)[0]))
     return pd.DataFrame(rows, columns=columns)
-
-
-def mean_of_comparisons(parts: list[Comparison], noun: str) -> Comparison:
-    """Return the mean of the comparisons, which have the same cells; without runs if one has none."""
-    name = f"mean of {len(parts)} {noun}"
-    if not all(part.experiments for part in parts):
-        return Comparison(name)
-    keys = dict.fromkeys(cell for part in parts for cell in part.experiments)
-    experiments = {cell: frozenset().union(*(part.experiments.get(cell, ()) for part in parts)) for cell in keys}
-    whole = Comparison(name, experiments=experiments)
-    if any(part.table.empty for part in parts):
-        return whole
-    tables, last = [part.table for part in parts], [part.last for part in parts]
-    mean_last = sum(last[1:], start=last[0]) / len(parts) if all(len(one) for one in last) else pd.DataFrame()
-    common = set.intersection(*(set(part.no_answer) for part in parts))
-    reasons = {cell: parts[0].no_answer[cell] for cell in common}
-    total = sum(tables[1:], start=tables[0]) / len(parts)
-    uses_last = pd.concat([part.uses_last for part in parts], axis=1).any(axis=1).reindex(total.index)
-    absent = {text: place for part in parts for text, place in part.absent.items()}
-    return replace(whole, table=total, last=mean_last, no_answer=reasons, uses_last=uses_last, absent=absent)
 
 
 def measure_sides(

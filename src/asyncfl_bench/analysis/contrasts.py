@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -141,6 +141,21 @@ class Contrast:
         if math.isnan(found.low):
             return f"{found.n} seed{'s' * (found.n != 1)}, a test needs {min(LEVELS)}"
         return f"needs about {needed} seeds" if (needed := self.needed_seeds) else "needs more than 200 seeds"
+
+
+def mean_of_contrasts(base: Contrast, parts: Sequence[Contrast]) -> Contrast:
+    """Return ``base`` with the mean of the parts over the seeds that all of them have; no answer where none has one."""
+    tables = (pd.DataFrame([getattr(one, key) for one in parts]) for key in ("by_seed", "last_by_seed"))
+    by_seed, last = (table.mean(axis=0, skipna=False).dropna() for table in tables)
+    reasons = {one.no_answer for one in parts}
+    return replace(
+        base,
+        by_seed=by_seed,
+        last_by_seed=last,
+        no_answer="" if "" in reasons else ", ".join(sorted(reasons)),
+        yardstick="last" if any(one.yardstick == "last" for one in parts) else base.yardstick,
+        experiments=frozenset().union(*(one.experiments for one in parts)),
+    )
 
 
 def pair_table(compared: pd.DataFrame) -> pd.DataFrame:

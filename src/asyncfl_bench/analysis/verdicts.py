@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import pandas as pd
 
-from .claim_comparisons import ClaimQuery, ClaimRuns
+from .claim_comparisons import ClaimQuery
 from .claims import Claim, Verdict, read_claims, seen_seeds
 from .comparison import NEVER_REACHED
 from .contrasts import Contrast
@@ -68,7 +68,7 @@ def experiments_of_claims(
 ) -> dict[tuple[str, str], frozenset[str]]:
     """Return (claim, reading) -> the experiments among ``planned`` that it compares. Nothing is measured."""
     return {
-        (claim.key, reading): ClaimRuns(asked, planned).experiments()
+        (claim.key, reading): ClaimQuery(asked, planned).experiments()
         for claim, reading, asked in _read_differently(sweep, planned, readings)
         if claim.decide
     }
