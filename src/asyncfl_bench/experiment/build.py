@@ -146,11 +146,11 @@ def _build_split_executor(base: Foundation, rule: ServerRule) -> tuple[SplitExec
     assert isinstance(rule, SplitRule) and cut is not None
     local, batches = base.build_local()
     size = Size(task.flat.d, cut.d_client, cut.activation)
-    vectors = memory.count_cut_vectors(
-        settings.root, rule, size, largest_batch(settings, task), settings.evaluation.average, len(task.flat.lengths)
-    )
+    batch = largest_batch(settings, task)
+    averaged = settings.evaluation.average
+    vectors = memory.count_vectors(settings.root, rule, size, len(task.flat.lengths), averaged=averaged, batch=batch)
     workers = 0 if base.executor_kind == "sequential" or base.cores == 1 else base.cores
-    step = task.step_bytes(largest_batch(settings, task)) * max(1, workers)
+    step = task.step_bytes(batch) * max(1, workers)
     vectors = replace(vectors, activations=max(step, task.evaluation_bytes()))
     memory.refuse_if_too_large(vectors, settings.root.n_clients, base.chosen.name, settings.directory)
     augment = base.streams.augment if settings.parts["client"].config.augment else None
@@ -257,9 +257,9 @@ def _count_vectors(
     guess = memory.count_vectors(
         settings.root,
         rule,
-        flat.d,
-        settings.evaluation.average,
+        Size(flat.d),
         len(flat.lengths),
+        averaged=settings.evaluation.average,
         uploads=in_flight + 1 if computer.separate_uploads else 3 * computer.most_pieces,
         computing=computer.vectors(1 if one_step else 2) + diagnostics.vectors(rule, n, concurrency),
         outputs=task.server.samples * task.server.classes if task.server else 0,

@@ -79,11 +79,11 @@ class Vectors:
     d: int
     tensors: int
     rule: int
-    cache: CacheConfig | None
-    on_clients: bool
-    versions: int
-    uploads: int
     computing: int
+    cache: CacheConfig | None = None
+    on_clients: bool = False
+    versions: int = 0
+    uploads: int = 0
     chosen: bool = True
     along: bool = False
     outputs: int = 0
@@ -115,63 +115,46 @@ class Vectors:
 def count_vectors(
     root: RootConfig,
     rule: ServerRule,
-    d: int,
-    averaged: int | None,
+    size: Size,
     tensors: int = 1,
     *,
-    uploads: int,
-    computing: int,
-    outputs: int,
+    averaged: int | None,
+    batch: int = 0,
+    uploads: int = 0,
+    computing: int = 0,
+    outputs: int = 0,
 ) -> Vectors:
-    """Count the model vectors of a run whose clients have the whole model.
+    """Count the model vectors of a run.
+
+    Of a cut model each client in flight holds its part before and after training, an optimizer state and a gradient. It
+    also holds the activations of a mini-batch and their gradient.
 
     averaged   models of which a mean is evaluated
+    batch      samples of the largest mini-batch, of a cut model
+    Of a whole model:
     uploads    held at most
     computing  vectors for computing them and for diagnostics
     outputs    numbers that models say about the server's own samples
     """
-    cache: CacheConfig | None = rule.needs.cache
-    assert root.concurrency is not None
-    return Vectors(
-        d=d,
-        tensors=tensors,
-        rule=rule.vectors(root.n_clients),
-        cache=cache or (CacheConfig() if rule.needs.keeps else None),  # the latter is the clients'
-        on_clients=rule.needs.keeps is not None,
-        chosen=cache is not None,
-        outputs=outputs if rule.needs.outputs else 0,
-        versions=root.concurrency,
-        uploads=uploads,
-        # the model, as it is, as it was at first and as it was last logged
-        computing=computing + 3,
-        averaged=averaged or 0,
-        along=rule.needs.second_vector,
-    )
-
-
-def count_cut_vectors(
-    root: RootConfig, rule: SplitRule, size: Size, batch: int, averaged: int | None, tensors: int = 1
-) -> Vectors:
-    """Count the vectors of a run whose clients have a part of the model. batch: samples of the largest mini-batch.
-
-    Each client in flight holds its part before and after training, an optimizer state and a gradient. It also holds
-    the activations of a mini-batch and their gradient.
-    """
-    concurrency, message = root.concurrency, prod(size.activation) * batch
+    concurrency, needs = root.concurrency, rule.needs
     assert concurrency is not None
-    return Vectors(
-        d=size.d,
-        tensors=tensors,
-        rule=rule.vectors(root.n_clients),
-        cache=None,
-        on_clients=False,
-        versions=0,
-        uploads=0,
-        # the model, as it is, as it was at first and as it was last logged, and a gradient
-        computing=4,
-        averaged=averaged or 0,
-        numbers=rule.split_numbers(size.d - size.d_client, concurrency, message)
-        + concurrency * (4 * size.d_client + 2 * message),
+    # the model, as it is, as it was at first and as it was last logged
+    vectors = Vectors(size.d, tensors, rule.vectors(root.n_clients), computing + 3)
+    vectors = dataclasses.replace(vectors, averaged=averaged or 0)
+    if isinstance(rule, SplitRule):
+        message = prod(size.activation) * batch
+        numbers = rule.split_numbers(size.d - size.d_client, concurrency, message)
+        numbers += concurrency * (4 * size.d_client + 2 * message)
+        return dataclasses.replace(vectors, computing=4, numbers=numbers)  # a gradient, too
+    return dataclasses.replace(
+        vectors,
+        cache=needs.cache or (CacheConfig() if needs.keeps else None),  # the latter is the clients'
+        on_clients=needs.keeps is not None,
+        chosen=needs.cache is not None,
+        outputs=outputs if needs.outputs else 0,
+        versions=concurrency,
+        uploads=uploads,
+        along=needs.second_vector,
     )
 
 
@@ -182,14 +165,14 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     """
     n, concurrency, streams = settings.root.n_clients, settings.root.concurrency, Streams(settings.root.seed)
     assert concurrency is not None
-    averaged, unlabelled = settings.evaluation.average, settings.parts["unlabelled"].config
+    root, averaged, unlabelled = settings.root, settings.evaluation.average, settings.parts["unlabelled"].config
     asked = unlabelled.samples if isinstance(unlabelled, SamplesConfig) else 0
     server: Any = SimpleNamespace(samples=asked, classes=classes)  # stand-ins, of which only these facts are read
     part: Any = SimpleNamespace(activation=size.activation, classes=classes)
     rule = settings.build_rule(Storage(), streams, server, part if settings.needs.cuts else None)
     if isinstance(rule, SplitRule):
         batches = (largest_batch(settings.parts["client"].config.batch_size, count) for count in (1, samples))
-        least, most = (count_cut_vectors(settings.root, rule, size, batch, averaged) for batch in batches)
+        least, most = (count_vectors(root, rule, size, averaged=averaged, batch=batch) for batch in batches)
         return least, most
     client = settings.parts["client"]
     one_step = client.config.workload.one_step and not rule.needs.chooses_k
@@ -201,7 +184,8 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
         together = max(together, ROWS)
         uploads = max(uploads, concurrency + (n if rule.needs.first_round else 0) + 1)
     computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
-    most = count_vectors(settings.root, rule, size.d, averaged, uploads=uploads, computing=computing, outputs=outputs)
+    counts = {"uploads": uploads, "computing": computing, "outputs": outputs}
+    most = count_vectors(root, rule, size, averaged=averaged, **counts)
     fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
@@ -220,26 +204,27 @@ def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, mos
     if not (missing := _missing_memory(vectors.needs(n), free)):
         return
     vectors, fitting = most or vectors, []
+
+    def lacks(n: int = n, cache: CacheConfig | None = None, **changes: Any) -> bool:
+        return bool(_missing_memory(dataclasses.replace(vectors, **changes).needs(n, cache), free))
+
     caches = [{"place": place} for place in (["disk"] if device == "cpu" else ["host", "disk"])]
     caches += [] if vectors.on_clients else [{"precision": "bf16"}, {"precision": "int8"}]
     for changes in caches if vectors.cache is not None and vectors.chosen else ():
         assert vectors.cache is not None
-        if not _missing_memory(vectors.needs(n, dataclasses.replace(vectors.cache, **changes)), free):
+        if not lacks(cache=dataclasses.replace(vectors.cache, **changes)):
             fitting.append(" with ".join(f"algorithm.cache.{key}={value}" for key, value in changes.items()))
     key, value = "n_clients", n
-    if not _missing_memory(dataclasses.replace(vectors, averaged=0).needs(n), free):
+    if not lacks(averaged=0):
         key, value = "evaluation.average", vectors.averaged
         windows = range(1, vectors.averaged)
-        if most_averaged := bisect.bisect_left(
-            windows, True, key=lambda w: bool(_missing_memory(dataclasses.replace(vectors, averaged=w).needs(n), free))
-        ):
+        if most_averaged := bisect.bisect_left(windows, True, key=lambda window: lacks(averaged=window)):
             fitting.append(f"evaluation.average={most_averaged}")
-    # needs grow with n
-    if fewer := bisect.bisect_left(range(1, n), True, key=lambda m: bool(_missing_memory(vectors.needs(m), free))):
+    if fewer := bisect.bisect_left(range(1, n), True, key=lacks):  # needs grow with n
         fitting.append(f"n_clients={fewer}")
-    if not _missing_memory(dataclasses.replace(vectors, outputs=0).needs(n), free):
+    if not lacks(outputs=0):
         fitting.append("fewer unlabelled.samples")
-    if not _missing_memory(dataclasses.replace(vectors, activations=0).needs(n), free):
+    if not lacks(activations=0):
         fitting.append("a smaller client.batch_size")
     advice = f"{' or '.join(fitting)} would fit" if fitting else "a smaller model is needed"
     also = f" and {vectors.outputs} numbers of each client" if vectors.outputs else ""
