@@ -142,7 +142,9 @@ def note_comparison(live: Path, comparison: ReplayComparison, identity: str) -> 
 def compare(live: Path, replay: Path) -> ReplayComparison:
     """Compare what two runs left: arrivals, then points, then the final model."""
     (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
-    difference = _first_difference("arrival", arrivals, others[0]) or _first_difference("evaluation", points, others[1])
+    words = "live", "replayed"
+    difference = _first_difference("arrival", words, arrivals, others[0])
+    difference = difference or _first_difference("evaluation", words, points, others[1])
     for name, tensor in model.items():
         other = other_model.get(name)
         if not difference and (other is None or tensor.tobytes() != other.tobytes()):
@@ -152,13 +154,28 @@ def compare(live: Path, replay: Path) -> ReplayComparison:
     return ReplayComparison(len(arrivals), len(points), uploads, difference, _explain_difference(live, replay))
 
 
-def _first_difference(what: str, live: Sequence[Mapping[Any, Any]], replay: Sequence[Mapping[Any, Any]]) -> str:
-    for number, (one, other) in enumerate(zip(live, replay, strict=False), 1):
-        for key in {**one, **other}:
-            values = one.get(key), other.get(key)
-            if key != OWN_TIME and repr(values[0]) != repr(values[1]):  # NaN equals NaN here
-                return f"{what} {number}, {key}: {values[0]} live, {values[1]} replayed"
-    return "" if len(live) == len(replay) else f"{len(live)} {what}s live, {len(replay)} replayed"
+def _first_difference(what: str, words: tuple[str, str], rows: Sequence[Mapping], others: Sequence[Mapping]) -> str:
+    """Return the first row that has other values in another run, and what differs; empty if none does.
+
+    what, words  what a row is, and what each of both runs is, for the message
+    """
+    for number, (one, other) in enumerate(zip(rows, others, strict=False), 1):
+        if difference := _first_value(one, other, words):
+            return f"{what} {number}, {difference}"
+    same = len(rows) == len(others)
+    return "" if same else f"{len(rows)} {what}s {words[0]}, {len(others)} {words[1]}"
+
+
+def _first_value(one: Mapping[str, Any], other: Mapping[str, Any], words: tuple[str, str]) -> str:
+    """Return the first value of one mapping that the other does not have; empty if there is none. NaN equals NaN."""
+
+    def exact_text(value: Any) -> str:
+        return repr(float(value) if isinstance(value, int | float) else value)
+
+    for key, value in one.items():
+        if key != OWN_TIME and exact_text(value) != exact_text(other.get(key)):
+            return f"{key}: {value} {words[0]}, {other.get(key)} {words[1]}"
+    return ""
 
 
 def _explain_difference(live: Path, replay: Path) -> str:
@@ -230,39 +247,18 @@ def compare_repetition(archived: Record, result: RunResult) -> Repetition:
     with TemporaryDirectory() as folder:
         pack_archive([result.directory], packed := Path(folder) / "repeated.parquet")
         (repeated,) = read_archive(packed)
-    difference = (
-        _first_column_difference("evaluation", archived.points, repeated.points)
-        or _first_column_difference("client", archived.clients, repeated.clients)
-        or _first_number(archived.summary, repeated.summary)
-    )
+    words = "archived", "repeated"
+    tables = {"evaluation": (archived.points, repeated.points), "client": (archived.clients, repeated.clients)}
+    found = [_first_difference(what, words, *map(_rows, both)) for what, both in tables.items() if both[0]]
+    sections = ({key: one.summary.get(key) or {} for key in NUMBERS} for one in (archived, repeated))
+    numbers, others = (dict(flat_items(one)) for one in sections)
+    known = {name: value for name, value in numbers.items() if name in others}  # other versions may lack some
+    difference = next(filter(None, [*found, _first_value(known, others, words)]), "")
     digests = [record.summary.get("data_digest") for record in (archived, repeated)]
     if difference and digests[0] != digests[1]:
         difference += " (the data differ)"
     return Repetition(points, difference, machines)
 
 
-def _first_column_difference(what: str, archived: Mapping[str, np.ndarray], repeated: Mapping[str, np.ndarray]) -> str:
-    """Return the first row in which a column of the archived table differs, and what differs; empty if none does."""
-    found: list[tuple[int, str]] = []
-    for name, values in archived.items():
-        others = repeated.get(name)
-        if name == OWN_TIME:
-            continue
-        if others is None or len(others) != len(values):
-            return f"{name} has {len(values)} {what}s archived, {0 if others is None else len(others)} repeated"
-        same = (values == others) | (np.isnan(values) & np.isnan(others))
-        found += [(int(np.argmin(same)), name)] * (not same.all())
-    if not found:
-        return ""
-    row, name = min(found, key=lambda one: one[0])
-    return f"{what} {row + 1}, {name}: {archived[name][row]} archived, {repeated[name][row]} repeated"
-
-
-def _first_number(archived: Mapping[str, Any], repeated: Mapping[str, Any]) -> str:
-    """Return the first number of the summary that differs; empty if none does. Entries of other versions may lack."""
-    sections = [{key: one.get(key) or {} for key in NUMBERS} for one in (archived, repeated)]
-    before, after = (dict(flat_items(one)) for one in sections)
-    for name, value in before.items():
-        if name in after and after[name] != value:
-            return f"{name}: {value} archived, {after[name]} repeated"
-    return ""
+def _rows(columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*(of.tolist() for of in columns.values()), strict=True)]
