@@ -15,10 +15,7 @@ from ..files import show
 from ..multirun.decide_words import KEYS
 from ..multirun.run import run_hydra
 
-FOLDER_FLAGS = {
-    "--resume": ("resume", "a run directory"),
-    "--archive": ("archive_dir", "a folder of archives"),
-}
+FOLDER_FLAGS = {"--resume": ("resume", "a run directory"), "--archive": ("archive_dir", "a folder of archives")}
 _CONFIG_FLAGS = ("--cfg", "-c", "--info", "-i")
 _COMPLETION_FLAGS = ("-sc", "--shell-completion")
 _FLAGS_OF_CONFIG = ("--resolve", "--package", "-p")  # go with --cfg

@@ -84,9 +84,4 @@ def _describe_subject(subject: Subject) -> Fields:
         | {"seeds": one.interval.n, "seeds_total": one.interval.total, "reason": one.reason}
         for one in subject.contrasts
     ]
-    return {
-        "name": subject.name,
-        "decision": subject.word or None,
-        "text": subject.text,
-        "comparisons": comparisons,
-    }
+    return {"name": subject.name, "decision": subject.word or None, "text": subject.text, "comparisons": comparisons}

@@ -30,16 +30,7 @@ from .places import (
     named_folders,
     places,
 )
-from .settings import (
-    ABSENT,
-    NOT_IDENTITY,
-    PARTS,
-    EarlierRun,
-    RootConfig,
-    Settings,
-    fill_in_precision,
-    identity_of_tree,
-)
+from .settings import ABSENT, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, fill_in_precision, identity_of_tree
 
 ALLOW_VARIABLE = "ASYNCFL_BENCH_ALLOW"  # packages whose parts a run directory may name, with commas between
 START_AGAIN = "start the run again with the words of its command"

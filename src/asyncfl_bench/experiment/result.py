@@ -101,11 +101,7 @@ class RunResult:
 
 
 def finished_result(
-    settings: Settings,
-    places: Mapping[str, Path] | None = None,
-    *,
-    or_diverged: bool = False,
-    repeated: bool = False,
+    settings: Settings, places: Mapping[str, Path] | None = None, *, or_diverged: bool = False, repeated: bool = False
 ) -> RunResult | None:
     """Return the result of a complete run with the same settings and all requested files; None with ``rerun=true``.
 

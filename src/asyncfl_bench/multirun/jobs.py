@@ -11,26 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.check import UnknownSetting
-from ..config.composition import (
-    FOLDERS,
-    Compositions,
-    check_composed,
-    chosen_config,
-    refuse_idle,
-    refuse_listed_axis,
-)
+from ..config.composition import FOLDERS, Compositions, check_composed, chosen_config, refuse_idle, refuse_listed_axis
 from ..config.overrides import Override, check_hydra_words, parse_override, type_text
 from ..config.places import command_text
 from ..config.settings import ORIGINS, SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
-from .axes import (
-    SHORT,
-    check_objective,
-    expand_short_settings,
-    jobs_of,
-    searched_grids,
-)
+from .axes import SHORT, check_objective, expand_short_settings, jobs_of, searched_grids
 from .launchers import check_machine, check_numbers
 
 if TYPE_CHECKING:

@@ -32,12 +32,7 @@ _ACTIVE = Measure("active_clients")
 _OTHER_AXES = late_measures("uploads", "virtual_time", "bytes")
 _UPLOADS = _OTHER_AXES[0]
 _ALONG_AXES: tuple[Block, ...] = (*map(Curves, AXES), Accuracies(AXES))
-_CURVES: tuple[Block, ...] = (
-    *_ALONG_AXES,
-    Overall((LATE, *_OTHER_AXES), "ACE"),
-    Cost("delay"),
-    client_accuracy,
-)
+_CURVES: tuple[Block, ...] = (*_ALONG_AXES, Overall((LATE, *_OTHER_AXES), "ACE"), Cost("delay"), client_accuracy)
 _SHARES: tuple[Block, ...] = (
     MeasureBySetting("availability.share", (LATE,)),
     MeasureBySetting("availability.share", _OTHER_AXES),
@@ -93,11 +88,7 @@ PAGES = (
         "reading, clients alike (z_i = 1) are the literal one. Work takes 1 + Exp(β z_i) ticks: rounded down that is "
         "Exp(β z_i) which waits for the server's next turn, rounded up a whole tick of computing comes on top.",
         (*_SKEW_BY_DELAY, *_LAW),
-        (
-            Curves("iteration", split="delay", columns=3),
-            Accuracies(AXES),
-            client_accuracy,
-        ),
+        (Curves("iteration", split="delay", columns=3), Accuracies(AXES), client_accuracy),
         readings=_LAW,
     ),
     _page(
@@ -186,12 +177,7 @@ PAGES = (
         "figure a.2: final accuracy, four skews by four delays",
         "The paper shows heat maps of final accuracy on CIFAR-100 without numbers.",
         _SKEW_BY_DELAY,
-        (
-            HeatMaps(*_SKEW_BY_DELAY),
-            Accuracies(AXES),
-            Overall((LATE, *_OTHER_AXES), "ACE"),
-            Cost("delay"),
-        ),
+        (HeatMaps(*_SKEW_BY_DELAY), Accuracies(AXES), Overall((LATE, *_OTHER_AXES), "ACE"), Cost("delay")),
         problems=("cifar100 with resnet18",),
     ),
     _page(

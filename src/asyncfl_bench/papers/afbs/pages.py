@@ -7,14 +7,7 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import (
-    Cost,
-    Curves,
-    KeptUploads,
-    MetricsOfSeries,
-    Values,
-    client_accuracy,
-)
+from ...reports.blocks import Cost, Curves, KeptUploads, MetricsOfSeries, Values, client_accuracy
 from ...reports.pages.spec import BEST, FINAL, LATE, TO_LEVEL, UPLOADS, Measure, PageSpec, late_measures
 
 _K = "heterogeneity.groups"
@@ -121,11 +114,7 @@ PAGES = (
         "The paper prints the accuracy after 20 virtual days with selection inside clusters of clients and over the "
         "whole buffer, and draws the curves on CIFAR-10 and CIFAR-100.",
         ("paper", _K),
-        (
-            Curves("virtual_time", split="paper"),
-            Values((FINAL, BEST, TO_LEVEL)),
-            KeptUploads(),
-        ),
+        (Curves("virtual_time", split="paper"), Values((FINAL, BEST, TO_LEVEL)), KeptUploads()),
         primary=_LATE,
         rankings=(BEST, TO_LEVEL),
         relabel=_label_with_clusters,
@@ -138,10 +127,7 @@ PAGES = (
         "The paper draws accuracy against time for several sizes of the buffer on CIFAR-10, of which it names 10 and "
         "50, and finds that 50 converges slowly and that else the size matters little.",
         (_K,),
-        (
-            Curves("virtual_time"),
-            Values((FINAL, BEST, TO_LEVEL)),
-        ),
+        (Curves("virtual_time"), Values((FINAL, BEST, TO_LEVEL))),
         primary=_LATE,
         shares_runs_with=("afbs/table2",),
     ),
@@ -151,10 +137,7 @@ PAGES = (
         "The paper states local steps of 0.01 by SGD and says nothing of momentum. With 0.9 a client's ten steps "
         "go about four times as far. Published are best accuracies within 20 days, SST-2 10, with one group.",
         ("paper", _K, "client.momentum"),
-        (
-            Curves("virtual_time", split="paper"),
-            Values((BEST, FINAL, TO_LEVEL)),
-        ),
+        (Curves("virtual_time", split="paper"), Values((BEST, FINAL, TO_LEVEL))),
         published=_BESIDE,
         shares_runs_with=("afbs/table2", "afbs/table2_sst2"),
         problems=("mnist with lenet5", "cifar10 with lenet5", "sst2 with fasttext"),

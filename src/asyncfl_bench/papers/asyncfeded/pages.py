@@ -3,14 +3,7 @@
 from functools import partial
 
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import (
-    Cost,
-    Curves,
-    HeatMaps,
-    MeasureBySetting,
-    SearchTable,
-    Values,
-)
+from ...reports.blocks import Cost, Curves, HeatMaps, MeasureBySetting, SearchTable, Values
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
 _P = "availability.probability"

@@ -6,15 +6,7 @@ import pandas as pd
 
 from ...analysis import names
 from ...analysis.published import PublishedNumbers
-from ...reports.blocks import (
-    Cost,
-    Curves,
-    Values,
-    WallSeconds,
-    client_accuracy,
-    staleness,
-    straggler_accuracy,
-)
+from ...reports.blocks import Cost, Curves, Values, WallSeconds, client_accuracy, staleness, straggler_accuracy
 from ...reports.pages.spec import BEST, FINAL, LATE, UPLOADS, Block, Measure, PageSpec, late_measures
 
 _SKEW_BY_DELAY = ("delay", "heterogeneity.alpha")
@@ -191,13 +183,7 @@ PAGES = (
         "step, FedEcho with noise for images, with the clients' own, and with a teacher that forgets stragglers: "
         "reports from models more than 50 server iterations back. γ says how far classes follow the clients' sizes, "
         f"which the paper does not print; without it they do not. Of {_ONE_CELL}; the paper has none of this.",
-        (
-            Curves("iteration"),
-            Values((LATE, FINAL, BEST)),
-            client_accuracy,
-            straggler_accuracy,
-            staleness,
-        ),
+        (Curves("iteration"), Values((LATE, FINAL, BEST)), client_accuracy, straggler_accuracy, staleness),
         ("delay.gamma",),
         relabel=_control,
         shares_runs_with=("fedecho/table2",),
@@ -206,12 +192,7 @@ PAGES = (
         "composition",
         "distillation behind other rules",
         f"Distillation after the steps of other rules, each with and without it. Of {_ONE_CELL}; not in the paper.",
-        (
-            Curves("uploads"),
-            Values((LATE, FINAL, BEST, UPLOADS)),
-            client_accuracy,
-            straggler_accuracy,
-        ),
+        (Curves("uploads"), Values((LATE, FINAL, BEST, UPLOADS)), client_accuracy, straggler_accuracy),
         primary=_LATE_BY_UPLOADS,
         relabel=_composed,
         shares_runs_with=("fedecho/table2",),

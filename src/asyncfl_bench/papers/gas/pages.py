@@ -159,11 +159,7 @@ PAGES = (
         "The paper draws the accuracy against time with two shards a client; GAS is ahead of MiniBatch-SFL and S2FL, "
         "whose clients wait for each other at every mini-batch.",
         ("paper", *_SPLIT[:2]),
-        (
-            Curves("virtual_time", split="paper"),
-            Curves("bytes", split="paper"),
-            Values((LATE, FINAL, BEST, _TIME)),
-        ),
+        (Curves("virtual_time", split="paper"), Curves("bytes", split="paper"), Values((LATE, FINAL, BEST, _TIME))),
         primary=_LATE_IN_TIME,
         rankings=(LATE,),
         shares_runs_with=("gas/table1",),

@@ -33,11 +33,7 @@ _SHOWN = {
     "slow_quarter_accuracy": "slow quarter",
     "fast_quarter_accuracy": "fast quarter",
 }
-_SLOWEST = {
-    "accuracy": "slowest tenth",
-    "class_accuracy": "class they hold most of",
-    "share": "their share of it",
-}
+_SLOWEST = {"accuracy": "slowest tenth", "class_accuracy": "class they hold most of", "share": "their share of it"}
 _SLOWEST_TEXT = (
     "Of the tenth of the clients with the longest mean delay: what they may expect of the final model, its accuracy on "
     "the class of which they hold the largest share, and that share [%]."
