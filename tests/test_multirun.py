@@ -24,7 +24,7 @@ from asyncfl_bench.config.places import using_folders
 from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.experiment import machine
+from asyncfl_bench.experiment import machine, memory
 from asyncfl_bench.experiment.memory import MemoryNeeds
 from asyncfl_bench.experiment.preflight import Found, Preflight
 from asyncfl_bench.models.flat import FlatModel
@@ -155,10 +155,10 @@ def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_to
     assert "time: about 0:06:0" in describe_plan(more, {})
 
 
-def test_the_disk_of_a_plan_is_the_peak_while_the_runs_are_computed():
+def test_the_disk_of_a_plan_is_the_peak_while_the_runs_are_computed(monkeypatch):
     settings = [job.settings for job in plan(["algorithm=asgd", "seed=0,1,2,3", *GRID[2:], "checkpoint.every=10"])]
-    found = Found(size=Size(10), state=MemoryNeeds(2**20, disk=2**19))
-    preflight = SimpleNamespace(check=lambda settings: found, seconds=0.0)
+    monkeypatch.setattr(memory, "checkpoint_needs", lambda *_: MemoryNeeds(2**20, disk=2**19))
+    preflight = SimpleNamespace(check=lambda settings: Found(size=Size(10)), seconds=0.0)
     cost = estimate_cost(settings, workers=2, preflight=preflight)
     state = 1.5 * 2**20
     assert cost.disk_bytes_at_end == pytest.approx(4 * 2 * state, rel=0.02)  # with the checkpoint before the last

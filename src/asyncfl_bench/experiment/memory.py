@@ -190,9 +190,10 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     return dataclasses.replace(most, **fewest, outputs=most.outputs if asked else 0), most
 
 
-def checkpoint_needs(most: Vectors, n: int) -> MemoryNeeds:
-    """Return the bytes of the model vectors in a checkpoint, at most. most: vectors of the run."""
-    return dataclasses.replace(most, uploads=1, computing=1).needs(n)
+def checkpoint_needs(settings: Settings, size: Size, samples: int, classes: int) -> MemoryNeeds:
+    """Return the bytes of the model vectors in a checkpoint, at most. samples, classes: of the data set"""
+    _, most = bound_vectors(settings, size, samples, classes)
+    return dataclasses.replace(most, uploads=1, computing=1).needs(settings.root.n_clients)
 
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, most: Vectors | None = None) -> None:

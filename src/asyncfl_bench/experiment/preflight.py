@@ -42,7 +42,6 @@ class Found:
 
     size      of the model; None: only the built model tells
     samples   to train, 0 if unknown;  classes  of the data set
-    state     bytes of the model vectors in a checkpoint, at most, by their place; None: unknown
     cost      of a server step as text, where it decides how long a run takes
     download  the run will download its data
     """
@@ -50,7 +49,6 @@ class Found:
     size: Size | None = None
     samples: int = 0
     classes: int = 0
-    state: memory.MemoryNeeds | None = None
     cost: str | None = None
     download: bool = False
 
@@ -176,7 +174,6 @@ class Preflight:
         if found.size is not None and (found.samples or not settings.needs.cuts):
             memory.refuse_if_disk_too_small(memory.kept_bytes(settings.kept_uploads, found.size.d), settings.directory)
             least, most = memory.bound_vectors(settings, found.size, found.samples, found.classes)
-            found = replace(found, state=memory.checkpoint_needs(most, n))
             if device is not None:
                 memory.refuse_if_too_large(least, n, device, settings.directory, most)
                 needs = most.needs(n)
@@ -199,9 +196,7 @@ def outline_run(settings: Settings) -> Found:
     size = None if known is None else settings.parts["model"].build().size(known.shape, known.classes)
     if known is None or size is None or settings.needs.cuts:
         return Found()
-    _, most = memory.bound_vectors(settings, size, known.train_samples, known.classes)
-    state = memory.checkpoint_needs(most, settings.root.n_clients)
-    return Found(size, known.train_samples, known.classes, state)
+    return Found(size, known.train_samples, known.classes)
 
 
 def _look_at_model(model: Model, data: Data, reads_texts: bool) -> Found:

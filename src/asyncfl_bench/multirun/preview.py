@@ -241,17 +241,15 @@ def _run_bytes(
 
     They are those of checkpoints, models, points, traces and uploads, and of a cache on disk while the run computes.
     """
-    d = found.size.d if found.size is not None else estimate.d if estimate is not None else 0
-    if not d:
+    size, samples, classes = found.size, found.samples, found.classes
+    if size is None and estimate is not None:  # the data are missing: by a run alike
+        task = estimate.runs[0].summary.get("task") or {}
+        size, samples, classes = Size(estimate.d), task.get("train_samples", 0), task.get("classes", 0)
+    if size is None or not size.d:
         return None
-    config, used = settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
-    state = found.state
-    if state is None:  # the data are missing: by a run alike
-        task = (estimate.runs[0].summary.get("task") if estimate is not None else None) or {}
-        state = memory.MemoryNeeds(4 * d)
-        if not settings.needs.cuts:
-            _, most = memory.bound_vectors(settings, Size(d), task.get("train_samples", 0), task.get("classes", 0))
-            state = memory.checkpoint_needs(most, settings.root.n_clients)
+    d, config, used = size.d, settings.checkpoint, settings.budget.amounts if estimate is None else estimate.used
+    is_known = found.samples > 0 or not settings.needs.cuts
+    state = memory.checkpoint_needs(settings, size, samples, classes) if is_known else memory.MemoryNeeds(4 * d)
     minutes = math.inf if seconds is None else seconds / 60  # a run of unknown length may be long
     is_large = state.total > config.at_end_mib * 2**20
     repeated = config.every is not None or (config.every_minutes is not None and minutes > config.every_minutes)
