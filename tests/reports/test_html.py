@@ -139,7 +139,8 @@ def test_words_of_the_runs_are_text_and_never_markup(without_library, tmp_path):
 def test_prose_becomes_markup(document):
     text = document.read_text()
     assert "<p>What this <strong>is</strong>.</p>" in text
-    assert "<pre>afl-report x</pre>" in text and "<ul><li>a <code>b</code></li><li>c</li></ul>" in text
+    assert '<pre><code class="language-sh">afl-report x\n</code></pre>' in text
+    assert "<ul>\n<li>a <code>b</code></li>\n<li>c</li>\n</ul>" in text
     assert "<title>Figure 2: &lt;rules&gt; &amp; delays</title>" in text
 
 

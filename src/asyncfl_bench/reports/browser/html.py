@@ -11,7 +11,6 @@ import base64
 import gzip
 import html
 import io
-import itertools
 import json
 import re
 import statistics
@@ -22,6 +21,7 @@ from pathlib import Path
 from string import Template
 
 import pandas as pd
+from markdown_it import MarkdownIt
 
 from ...analysis.claims import VERDICTS
 from ...analysis.evaluations import final_values
@@ -36,6 +36,7 @@ from .chart import ChartData, chart_numbers
 
 _VERDICTS = (*VERDICTS, "best", "better", "larger", "smaller")
 _INDICATION = " (preliminary)"
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).disable("image")  # HTML in names of runs is text
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")  # of a number, not of a range or a name
 
 
@@ -167,32 +168,7 @@ def _part_html(part: Part | None) -> str:
             part.figure.savefig(raw, format="svg", metadata={"Date": None, "Creator": None})
         source = base64.b64encode(raw.getvalue()).decode()
         return f'<img alt="{html.escape(part.alt)}" src="data:image/svg+xml;base64,{source}">'
-    return _prose_html(part)
-
-
-def _prose_html(text: str) -> str:
-    """Return the Markdown of pages as HTML: headings, lists, fenced commands, paragraphs."""
-    found = []
-    for place, piece in enumerate(re.split(r"^```\w*\n(.*?)^```$", text.strip(), flags=re.M | re.S)):
-        if place % 2:
-            found.append(f"<pre>{html.escape(piece.rstrip())}</pre>")
-            continue
-        kinds = itertools.groupby(piece.split("\n"), lambda line: re.match(r"#+ |- |", line)[0])  # type: ignore[index]
-        for kind, lines in kinds:
-            texts = [_words(line.removeprefix(kind)) for line in lines if line.strip()]
-            if kind == "- ":
-                found.append("<ul>" + "".join(f"<li>{text}</li>" for text in texts) + "</ul>")
-            elif kind:
-                found += [f"<h{len(kind) - 1}>{text}</h{len(kind) - 1}>" for text in texts]
-            else:
-                found += [f"<p>{text}</p>" for text in texts]
-    return "\n".join(found)
-
-
-def _words(text: str) -> str:
-    text = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", html.escape(text))
-    text = re.sub(r"`(.+?)`", r"<code>\1</code>", text)
-    return re.sub(r"\[([^]]+)\]\((https?://[^)]+|[^):]+)\)", r'<a href="\2">\1</a>', text)
+    return _MARKDOWN.render(part)
 
 
 def _table_html(name: str, frame: pd.DataFrame) -> str:
@@ -238,7 +214,7 @@ def _cell_html(text: str) -> str:
     bare = text.strip("*")
     word = bare.removesuffix(_INDICATION)
     kind = f"{word.replace(' ', '-')}{' indication' if word != bare else ''}"
-    return f'<span class="verdict {kind}">{bare}</span>' if word in _VERDICTS else _words(text)
+    return f'<span class="verdict {kind}">{bare}</span>' if word in _VERDICTS else _MARKDOWN.renderInline(text)
 
 
 def _compress(text: str) -> str:
