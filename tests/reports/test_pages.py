@@ -14,6 +14,7 @@ from matplotlib.image import imread
 from reports.runs_by_hand import grid_by_hand, write_run
 from tiers import slow
 
+from asyncfl_bench.analysis.claims import NAME, write_verdicts
 from asyncfl_bench.analysis.measures import AT_BUDGET
 from asyncfl_bench.errors import BenchError
 from asyncfl_bench.papers import paper_pages
@@ -476,7 +477,7 @@ def test_a_part_of_an_image_set_is_said_and_is_not_the_papers_own_experiment(pap
     page.runs["summary.task.test_samples"] = 10000
     assert page.is_papers_experiment(page.cells.index[0]) == (trained == [50000])
     write_parts(page.parts, tmp_path / "results" / "one")
-    page.write_claims(tmp_path / "results" / "one")
+    write_verdicts(tmp_path / "results" / "one" / NAME, page.verdicts)
     assert read_pages(tmp_path / "results")["one/README.md"].scale == ("full" if trained == [50000] else "part of full")
 
 
@@ -496,7 +497,7 @@ def test_the_same_runs_give_the_same_bytes_and_what_is_no_longer_made_goes(paper
 
     def hashes() -> dict[str, str]:
         write_parts(page.parts, out, ["png", "pdf", "svg", "tex"])
-        page.write_claims(out)
+        write_verdicts(out / NAME, page.verdicts)
         page.pack_runs(tmp_path / "results")
         return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in out.iterdir()}
 

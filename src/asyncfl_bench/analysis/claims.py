@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -26,7 +26,7 @@ import yaml
 
 from ..config.places import page_name, paper_folders
 from ..errors import BenchError
-from ..files import build_plain, read_json
+from ..files import build_plain, read_json, write_text
 from .measures import LOG_RATIO, MEASURES
 from .statistics import describe_seeds
 
@@ -248,12 +248,22 @@ def _check_claim(claim: Claim) -> None:
         raise ValueError("measure time_to_target: needs target, an accuracy [%] that is fixed in advance")
 
 
-def to_json(page: PageVerdicts) -> str:
-    """The text of ``claims.json``; numbers that are not there are null, so that any reader takes it."""
-    return json.dumps(to_dict(page), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+def to_json(found: PageVerdicts | Sequence[PageVerdicts]) -> str:
+    """Return the text of ``claims.json`` of a page, or of the pages of an overview."""
+    content = _to_dict(found) if isinstance(found, PageVerdicts) else [_to_dict(page) for page in found]
+    return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def to_dict(page: PageVerdicts) -> dict[str, Any]:
+def write_verdicts(path: Path, found: PageVerdicts | Sequence[PageVerdicts] | None) -> None:
+    """Write ``claims.json``, or remove it if nothing was found."""
+    if found:
+        write_text(path, to_json(found))
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _to_dict(page: PageVerdicts) -> dict[str, Any]:
+    """Return a page as JSON has it; numbers that are not there are null, so that any reader takes it."""
     content: dict[str, Any] = {"format": FORMAT, **asdict(page)}
     optional = ("reading", "indication")  # left out where they are empty
     content["verdicts"] = [

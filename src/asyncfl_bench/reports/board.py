@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import math
 import re
 from collections import Counter
@@ -14,7 +13,7 @@ import pandas as pd
 
 from ..analysis import claims, names
 from ..analysis.bank import load_bank
-from ..analysis.claims import BOARDS, NAME, VERDICTS, read_claims, read_verdicts, to_dict
+from ..analysis.claims import BOARDS, NAME, VERDICTS, PageVerdicts, read_claims, read_verdicts, write_verdicts
 from ..config import manual
 from ..errors import BenchError
 from ..files import write_text
@@ -63,7 +62,6 @@ _OVERVIEW_TEXT = "Digits and a small network replace the paper's data and models
 _OVERVIEW_CLAIMS = "The verdict is that of the page nearest to the paper; claims.json has the verdicts of all pages."
 _OVERVIEW_PAGES = "The command of a line writes its page from archived runs: best methods, figures and CSV files."
 _LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
-_KEYS = ("sweep", "profile", "length")
 
 
 def write_board(results: Path, html: bool = False) -> Path:
@@ -264,11 +262,10 @@ def _claim_table(paper: str, path: Path) -> pd.DataFrame:
 
 def _write_claims(page: Page, target: Path) -> None:
     """Replace what the file says of this page."""
-    kept = [to_dict(page) for _, page in read_verdicts(target)] if target.exists() else []
-    own = to_dict(page.verdicts)
-    kept = [one for one in kept if any(one[key] != own[key] for key in _KEYS)] + [own] * bool(page.judged)
-    if kept:
-        text = json.dumps(sorted(kept, key=lambda one: [one[key] for key in _KEYS]), indent=1, ensure_ascii=False)
-        write_text(target, text + "\n")
-    else:
-        target.unlink(missing_ok=True)
+
+    def key(one: PageVerdicts) -> tuple[str, ...]:
+        return one.sweep, one.profile, one.length
+
+    own = page.verdicts
+    kept = [one for _, one in read_verdicts(target) if key(one) != key(own)] if target.exists() else []
+    write_verdicts(target, sorted([*kept, *[own] * bool(page.judged)], key=key))

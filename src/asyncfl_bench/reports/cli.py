@@ -286,6 +286,7 @@ def _write_bank(given: argparse.Namespace) -> int:
 
 def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> list[Path]:
     """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
+    from ..analysis.claims import NAME, write_verdicts
     from .board import SCALE, write_overview
 
     folder, in_overview = out / page.spec.sweep / name, page.scale == SCALE and page.is_judged
@@ -295,7 +296,7 @@ def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> 
         figures = None if given.all_figures or page.scale == SCALE else FIGURES
         written = _write_parts(page, folder, given, figures)
     if page.is_judged and not in_overview:
-        page.write_claims(folder)
+        write_verdicts(folder / NAME, page.verdicts if page.judged else None)
     page.pack_runs(out)
     _say_left_out(page, written[0])
     return written

@@ -20,7 +20,6 @@ from ...analysis.measures import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.names import value_texts
 from ...analysis.statistics import LEVELS
 from ...config.places import report_command
-from ...files import write_text
 from ...tracking.archive import NAME as ARCHIVE_NAME
 from ...tracking.archive import pack_archive
 from . import style
@@ -227,10 +226,3 @@ class Page:
         """Add every run of this page that ended to the archive of its paper."""
         places = dict.fromkeys(str(run).partition("::")[0] for run in self.computed.index)
         pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.computed["experiment"]))
-
-    def write_claims(self, folder: Path) -> None:
-        """Write ``claims.json``, or remove it where the paper claims nothing of these runs."""
-        if self.judged:
-            write_text(folder / claims.NAME, claims.to_json(self.verdicts))
-        else:
-            (folder / claims.NAME).unlink(missing_ok=True)
