@@ -137,7 +137,14 @@ def test_the_readme_says_of_the_bank_what_its_tables_say():
     worlds = {6: "six", 7: "seven", 8: "eight"}[tiers.shape[1]]
     text = " ".join(README.split())
     assert f"{len(tiers)} rules, tuned alike in {worlds} small worlds (data and delays)" in text
-    assert [*first] == ["fedopt"] and "only FedOpt, which is synchronous, is in tier 1 of all worlds" in text
+    assert [*first] == ["fedopt"] and "only FedOpt is in tier 1 of all worlds" in text
+    shown = table(README.partition("[Found](docs/findings/bank.md)")[2]).set_index("rule, tuned")
+    shown.index = [name.partition(" (")[0].lower().replace(" ", "_") for name in shown.index]
+    for column in shown:
+        world = column.removesuffix(" [%]").lower().replace("-", "_")
+        of = pd.read_csv(ROOT / "results" / "bank" / f"rules_{world}.csv", index_col="rule").loc[shown.index]
+        expected = [f"{one.mean:.1f} ± {(one.high - one.low) / 2:.1f}" for one in of.itertuples()]
+        assert [*shown[column]] == expected, column
 
 
 def test_the_readme_says_of_the_claims_what_the_board_says():
