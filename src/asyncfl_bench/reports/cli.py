@@ -215,15 +215,12 @@ def _write_pages(given: argparse.Namespace) -> int:
     for key, value in [*wanted.items(), *(("profile", profile) for profile in given.beside)]:
         if value not in (known := options(key)):
             raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
-    defaults = {"profile": "published", "scale": "full" if given.beside else "small"}
-    made = [defaults | wanted | {"profile": profile} for profile in given.beside] or [defaults | wanted]
-    commands = (" ".join(["afl-run", f"sweep={specs[0].sweep}", *map("=".join, one.items())]) for one in made)
     archive = given.archive or Path(RESULTS)
     for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
         if getattr(given, option) is not None and not expand_home(place, f"--{option}").is_dir():
             raise UsageError(f"--{option} {place}: no such folder; name one with {content}")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
-    none = UsageError(f"{searched}; to make them: {' and '.join(commands)}")
+    none = UsageError(f"{searched}; to make them: {_commands_of_runs(specs[0].sweep, wanted, given.beside)}")
     places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
     try:
         runs = _load_runs(places) if places else None
@@ -260,6 +257,13 @@ def _write_pages(given: argparse.Namespace) -> int:
         write_board(out, given.html)
         _show_written([out / HTML] if given.html else [])
     return code
+
+
+def _commands_of_runs(sweep: str, wanted: dict[str, str], beside: list[str]) -> str:
+    """Return the commands that make the runs of a sweep's page, or of each profile in ``beside``."""
+    chosen = {"profile": "published", "scale": "full" if beside else "small"} | wanted
+    made = [chosen | {"profile": profile} for profile in beside] or [chosen]
+    return " and ".join(" ".join(["afl-run", f"sweep={sweep}", *map("=".join, one.items())]) for one in made)
 
 
 def _write_bank(given: argparse.Namespace) -> int:
