@@ -240,7 +240,7 @@ def test_the_margin_in_points_is_not_a_margin_of_losses(runner, afl_run):
     afl_run(*GRID, "decide=ace")
     assert report(["runs", "--metric", "test/loss"]) == 0
     page = Path("runs/report/README.md").read_text()
-    assert "By test loss" in page and "Tie: within" not in page and "band: ± 1" not in page
+    assert "Ranked by test loss" in page and "Tie: within" not in page and "band: ± 1" not in page
 
 
 @pytest.mark.slow
