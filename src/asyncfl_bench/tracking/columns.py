@@ -112,7 +112,8 @@ def _without_keys(tree: dict[str, Any], keys: Container[str]) -> dict[str, Any]:
 def write_table(table: Any, file: BinaryIO) -> None:
     """Write a table of runs as parquet, with the format and the digest of each column in its footer.
 
-    Accuracies have few values, so a dictionary is smallest for them. Bytes of other numbers are sorted by significance.
+    Accuracies have few values, so a dictionary is smallest for them. Clients' accuracies are smallest as they are.
+    Bytes of other numbers are sorted by significance.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -121,17 +122,19 @@ def write_table(table: Any, file: BinaryIO) -> None:
     table = table.replace_schema_metadata({_KEY: _VERSION, _DIGESTS: json.dumps(digests).encode()})
     numbers = [name for name in table.column_names if pa.types.is_list(table.schema.field(name).type)]
     inner = {name: f"{name}.list.element" if name in numbers else name for name in table.column_names}
+    accuracies = CLIENT + "accuracy"
     split = [
         inner[name]
         for name in numbers
-        if pa.types.is_floating(table.schema.field(name).type.value_type) and not name.endswith("/accuracy")
+        if pa.types.is_floating(table.schema.field(name).type.value_type)
+        and not name.endswith(("/accuracy", accuracies))
     ]
     pq.write_table(
         table,
         file,
         compression="zstd",
         compression_level=_LEVEL,
-        use_dictionary=[column for column in inner.values() if column not in split],
+        use_dictionary=[column for name, column in inner.items() if column not in split and name != accuracies],
         use_byte_stream_split=split,
         write_page_checksum=True,
         write_statistics=False,
