@@ -13,7 +13,7 @@ from asyncfl_bench.config import options
 from asyncfl_bench.config.places import config_directory
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
-from asyncfl_bench.ranges import CheckedSettings, at_least, describe_range, greater_than, one_of, within
+from asyncfl_bench.ranges import CheckedSettings, Configured, at_least, describe_range, greater_than, one_of, within
 
 
 @dataclass
@@ -46,6 +46,18 @@ def test_a_subclass_keeps_a_range_or_says_another_one():
     for settings in ({"share": 1.0}, {"count": 2}):
         with pytest.raises(ConfigError):
             Changed(**settings)
+
+
+def test_a_part_whose_settings_its_module_does_not_have_is_refused():
+    body = "from __future__ import annotations\nclass Mine(Configured):\n    config: MineConfig\n"
+    with pytest.raises(
+        TypeError,
+        match=r"^Mine: config: MineConfig is not a name of .*; import it there, or write Config = MineConfig$",
+    ):
+        exec(body, {"__name__": __name__, "Configured": Configured})
+    with_value = body + "    Config = Base\n"
+    exec(with_value, names := {"__name__": __name__, "Configured": Configured, "Base": Base})
+    assert names["Mine"].Config is Base
 
 
 @pytest.mark.parametrize(

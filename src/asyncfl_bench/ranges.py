@@ -127,6 +127,8 @@ class Configured:
     """Base of parts with settings, whose dataclass a class names as the type of its ``config``: ``config: MineConfig``.
 
     Config  this dataclass, which a class may also assign itself
+
+    Raises TypeError, for the class, where its module does not have this name.
     """
 
     Config: ClassVar[Any]
@@ -136,7 +138,13 @@ class Configured:
         super().__init_subclass__(**options)
         hint = inspect.get_annotations(cls).get("config")
         named = getattr(sys.modules[cls.__module__], hint, None) if isinstance(hint, str) else hint
-        if "Config" not in vars(cls) and is_dataclass(named):
+        if "Config" in vars(cls):
+            return
+        if hint is not None and named is None:
+            where = f"{cls.__qualname__}: config: {hint}"
+            known = f"is not a name of the module {cls.__module__}"
+            raise TypeError(f"{where} {known}; import it there, or write Config = {hint}")
+        if is_dataclass(named):
             cls.Config = named
 
     def __init__(self, config: Any):
