@@ -136,7 +136,10 @@ def test_the_readme_says_of_the_bank_what_its_tables_say():
     first = tiers.index[(tiers.apply(pd.to_numeric, errors="coerce") == 1).all(axis=1)]
     worlds = {6: "six", 7: "seven", 8: "eight"}[tiers.shape[1]]
     text = " ".join(README.split())
-    assert f"{len(tiers)} rules, without those of split learning, tuned alike in {worlds} small worlds (data and delays)" in text
+    assert (
+        f"{len(tiers)} rules, without those of split learning, tuned alike in {worlds} small worlds (data and delays)"
+        in text
+    )
     assert [*first] == ["fedopt"] and "only FedOpt is in tier 1 of all worlds" in text
     shown = table(README.partition("[Found](docs/findings/bank.md)")[2]).set_index("rule, tuned")
     shown.index = [name.partition(" (")[0].lower().replace(" ", "_") for name in shown.index]
