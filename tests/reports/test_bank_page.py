@@ -65,7 +65,8 @@ def test_a_page_has_rules_by_tier_and_says_first_what_was_decided(write_page, tm
     text = write_page(judged_runs(RULES))
     decided = text.partition("## Decided\n\n")[2].partition("\n")[0]
     assert decided == (
-        "- **digits**: 28 rules in 2 tiers. Tier 1 has 2: ACE, FedBuff. In none: PORT (at chance), FedOpt (diverged)."
+        "- **digits**: 28 rules in 2 tiers. Tier 1 has 2: ACE, FedBuff. "
+        "In no tier: PORT (at chance), FedOpt (diverged)."
     )
     rows = table_rows(text, "Digits")
     assert [*rows][:3] == ["ACE", "FedBuff", "ACED"] and [*rows][-2:] == ["PORT", "FedOpt"]  # not by their means
@@ -86,7 +87,7 @@ def test_a_world_without_all_rules_is_one_line_that_says_what_to_type(write_page
     text = write_page(pd.concat([judged_runs(RULES), judged_runs(RULES[:26], "bank/synthetic")]))
     missing = text.partition("## Missing\n\n")[2].partition("\n\n")[0]
     command = "afl-run sweep=bank paper=bank/synthetic algorithm=ringleader,ringmaster"
-    assert missing == f"- **synthetic** lacks judged runs of 2 of 28 rules: `{command}`"
+    assert missing == f"- **synthetic** is left out, as it lacks judged runs of 2 of 28 rules: `{command}`"
     assert "\n## Digits\n" in text and "\n## Synthetic\n" not in text
 
 

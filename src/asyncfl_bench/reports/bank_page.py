@@ -25,22 +25,24 @@ from .pages.write import Part, Table, draw_picture, format_number, write_parts
 
 HTML = "index.html"
 _TITLE = "The bank: every rule with searched settings in several worlds"
+_INTRODUCTION = """\
+A world is a data set, a network, clients and a law of delay. In worlds named `_independent` no client is always slow.
+The settings of a rule are searched with some seeds. Its *judged runs* have {seeds} other seeds. Accuracy is their mean
+test accuracy over the last fifth of the uploads, with a 95 % interval over seeds."""
 _LEGEND = """\
-A world is a data set, a network, clients and a law of delay. Settings of a rule are searched on seeds that do not judge
-it. Accuracy is the mean test accuracy over the last fifth of the uploads, with its 95 % interval over {seeds} seeds.
-
 - A tier has the rules that do not differ significantly from its best rule. All pairs of a world are compared seed by
-  seed in one look at 5 %, with Holm's correction. The rules of a tier are in no order.
-- Tiers do not follow the means strictly. A rule whose differences vary much can share a tier with a better rule, and
-  two rules of neighbouring tiers can be equal. `pairs_WORLD.csv` has the interval of each pair.
-- Costs count until an evaluation first shows the world's target, a validation accuracy. They are medians over the
-  seeds, *never* if half of them miss it. Each rule sends an upload for every mini-batch.
-- Sixteen points are searched for each rule, which is coarse for four settings."""
+  seed in one test at 5 %, with Holm's correction. The rules of a tier are in no order.
+- Tiers do not follow the means strictly. A rule whose differences vary much can share a tier with a better rule. Two
+  rules of neighbouring tiers need not differ significantly. `pairs_WORLD.csv` has the interval of each pair.
+- Uploads, virtual time and megabytes *to target* end at the first evaluation that reaches the world's target, a
+  validation accuracy (`targets.csv`). They are medians over the seeds, *never* if half of them miss it. Each upload is
+  from one mini-batch. *Worst tenth*: mean accuracy of the worst tenth of the clients.
+- Each rule has 16 trials, which are few for rules with four searched settings."""
 _WRONG = """\
-Accuracy at the chosen step size times 1/3 and times 3, minus that at the chosen step size, on the same three seeds
-[points], with the 95 % interval. Three seeds give wide intervals."""
+Change of accuracy [points] with a third and with three times the chosen step size: the same three seeds, 95 %
+interval. Three seeds give wide intervals."""
 _ORDERS = """\
-Kendall's tau between the order of a paper's table and the order in a world, for the rules that both have: mean over the
+Kendall's tau compares the order of a paper's table with that of a world, for their common rules. It is a mean over
 seeds with its 95 % interval. 1 is the same order, -1 the reverse. At 0 as many pairs agree as disagree."""
 # text -> paper, table, its rows and its column; tables with four or more rules of the bank
 _PUBLISHED = {
@@ -58,8 +60,8 @@ _PUBLISHED = {
     ),
 }
 _TRAFFIC = """\
-Bytes of one upload up and down, and the state of the server and of all clients together, in models of d floats.
-Measured in the world {world}."""
+Traffic per upload to the server (up) and to clients (down), and the state that the server keeps between uploads, and
+that all clients together keep. Unit: one model of d floats. Measured in the world {world}."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,8 @@ def judge_worlds(frame: pd.DataFrame) -> tuple[list[World], list[str]]:
         for lost in filter(None, (lacking, own_lacking)):
             command = command_text([f"sweep={BANK}", f"paper={name}", f"algorithm={','.join(sorted(lost))}"])
             text = f"{len(lost)} of {len(declared)} rules" if lost is lacking else ", ".join(sorted(lost))
-            notes.append(f"- **{name.partition('/')[2]}** lacks judged runs of {text}: `{command}`")
+            left = "is left out, as it " if lost is lacking else ""
+            notes.append(f"- **{name.partition('/')[2]}** {left}lacks judged runs of {text}: `{command}`")
         if lacking:
             continue
         of_world = frame[(frame["world"] == name) & frame["rule"].isin(complete)]
@@ -157,15 +160,16 @@ def _first_parts(worlds: Sequence[World], notes: Sequence[str], frame: pd.DataFr
         lost = world.rules[world.rules["tier"] == 0]
         if len(lost):
             texts = [f"{names.algorithm_label(str(rule))} ({why})" for rule, why in lost["why"].items()]
-            lines[-1] += f" In none: {', '.join(texts)}."
+            lines[-1] += f" In no tier: {', '.join(texts)}."
     if len(worlds) > 1:
         everywhere = set.intersection(*({*world.rules.index[world.rules["tier"] == 1]} for world in worlds))
         labels = names.ordered_series(map(names.algorithm_label, everywhere))
         lines.append(f"- In tier 1 of every world: {', '.join(labels) or 'no rule'}.")
-    parts: list[Part] = ["## Decided", "\n".join(lines)] if lines else []
-    parts += ["## Missing", "\n".join(notes)] if notes else []
     seeds = frame.loc[frame["stage"] == "judged", "seed"].nunique()
-    parts.append(_LEGEND.format(seeds=seeds))
+    parts: list[Part] = [_INTRODUCTION.format(seeds=seeds)]
+    parts += ["## Decided", "\n".join(lines)] if lines else []
+    parts += ["## Missing", "\n".join(notes)] if notes else []
+    parts.append(_LEGEND)
     return [*parts, *_tier_map(worlds)]
 
 
@@ -195,7 +199,8 @@ def _world_parts(world: World) -> list[Part]:
     panel = Forest(world.title, of_tiers, mean, low, high, np.ones(len(rules), bool), groups=[*rules["tier"]])
     figure = forest_panels([panel] if labels else [], looks, "test accuracy [%]", math.nan)
     alt = (
-        "Mean test accuracy of each rule with its 95 % interval over seeds; behind a name the tier; arrow: off the axis"
+        "Mean test accuracy of each rule with its 95 % interval over seeds. The number after a name is its tier. An "
+        "arrow points to a value off the axis"
     )
     return [
         f"## {world.title[:1].upper()}{world.title[1:]}",
@@ -220,10 +225,10 @@ def _rules_table(world: World) -> tuple[pd.DataFrame, pd.DataFrame]:
             "tier": world.tier_texts(),
             "accuracy [%]": [format_number(value, decimals=1) for value in data["mean"]],
             "interval": [interval_text(*ends, 1) for ends in zip(data["low"], data["high"], strict=True)],
-            "uploads": [_cost_text(value, 1) for value in data["uploads_to_target"]],
-            "time [s]": [_cost_text(value, 1, 1) for value in data["time_to_target"]],
-            "sent [MB]": [_cost_text(value, 1e6) for value in data["bytes_to_target"]],
-            "seeds reached": [f"{count} of {of}" for count, of in zip(data["reached"], data["seeds"], strict=True)],
+            "uploads to target": [_cost_text(value, 1) for value in data["uploads_to_target"]],
+            "time to target [s]": [_cost_text(value, 1, 1) for value in data["time_to_target"]],
+            "MB to target": [_cost_text(value, 1e6) for value in data["bytes_to_target"]],
+            "seeds at target": [f"{count} of {of}" for count, of in zip(data["reached"], data["seeds"], strict=True)],
             "worst tenth [%]": [format_number(value, decimals=1) for value in data["worst_tenth"]],
         }
     )
@@ -244,7 +249,7 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
         parts += ["## Sent and kept", _TRAFFIC.format(world=worlds[0].title), _traffic(worlds[0])]
     counts = frame["stage"].value_counts()
     lines = [f"- {counts.get('judged', 0)} judged runs and {counts.get('robustness', 0)} with another step size"]
-    lines.append("- rules of play: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
+    lines.append("- how the bank works: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
     lines.append("- the same rows in Python: `asyncfl_bench.load_bank()`")
     return [*parts, ORIGIN, f"```sh\nafl-run sweep={BANK}\nafl-report {BANK}\n```", "\n".join(lines)]
 
