@@ -168,7 +168,7 @@ def test_the_readmes_speeds_are_measured_ones():
     page = (ROOT / "docs" / "explanation" / "performance.md").read_text()
     measured = table(page.partition("## Beside other simulators")[2]).set_index("simulator")
     words = " ".join(section("Speed").split())
-    for workload, network in (("W1", "LeNet5"), ("W3f", "a perceptron")):
+    for workload, network in (("W1-1", "LeNet5"), ("W3f-1", "a perceptron")):
         rates = measured[workload].str.extract(r"\*\*(.*)\*\*")[0].astype(float)
         ours, others = rates["asyncfl_bench"], rates.drop("asyncfl_bench")
         assert f"{ours / others.max():.1f} times" in words and str(others.idxmax()) in words and network in words
