@@ -40,20 +40,20 @@ pages.
 
 - n clients, T server iterations, C classes, d parameters (split rules: of the clients' layers), u server samples,
   a activations per sample, r dimensions of a projection
-- M, Q_s, Q_c and B: buffer sizes; in gas, B is the mini-batch size; in fedfa, K is `queue` and S is `every`
-- *versions*: the start models of clients in flight, d floats each; *cache*: n d numbers
+- M, Q_s, Q_c, B: buffer sizes, but B of gas is its mini-batch size; K, S of fedfa: its settings `queue`, `every`
+- *versions*: the start models of clients in flight, d floats each; *cache*: a vector for each client, n d numbers
 - *server uses*: what the server knows of an upload besides the vector: the client's number, the version of its start
   model, its number of samples, its K, its delay or its labels
 - *live*: whether a [server of real clients](../howto/live.md) can run the rule, or the setting that it requires
-- *used upload*: an upload that is fresh enough for the rule, which ignores the others
+- *used upload*: an upload that the rule does not ignore as too stale
 
 | rule | server steps | server keeps | server uses | live |
 | --- | --- | --- | --- | --- |"""
 MORE = """
 By default these rules receive gradients, the others differences:
 {gradients}.
-Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). Other
-rules have a number. The split rules {split} also receive messages.
+Their default server step size `algorithm.eta` is `algorithm.c * sqrt(n / T)` ([T](time.md#end-of-a-run)). For other
+rules it is a fixed number. The split rules {split} also receive messages.
 
 A piece of work moves 4 d bytes down and 4 d bytes up, and clients keep nothing between uploads. Split rules add the
 bytes of activations, labels and replies. The exceptions are:
@@ -62,19 +62,19 @@ bytes of activations, labels and replies. The exceptions are:
 | --- | --- | --- |
 {exceptions}
 
-Equal server iterations are not equal work: an iteration of `ace` can use all uploads of a tick, an iteration of
-`fedbuff` uses M. `budget.uploads=5000` ends all rules after the same work.
+Equal server iterations are not equal work: an iteration of `ace` can use all uploads of a tick, one of `fedbuff`
+uses M. `budget.uploads=5000` ends all rules after the same work.
 
-Not included are FedCompass, QuAFL, PORT's urging and the clients' half of FedASMU. They need client polling, server
-timers, or clients that keep their model. We found no complete definition of MasFL, momentum approximation, FAVAS,
-TimelyFL, HeLoCo (its constants), Generalized AsyncSGD (its update) and FedStale's functions of staleness.
+Not included are FedCompass, QuAFL, PORT's requests to stale clients, and the clients' half of FedASMU. They need
+client polling, server timers, or clients that mix models. We found no complete definition of MasFL, momentum
+approximation, FAVAS, TimelyFL, HeLoCo's constants, Generalized AsyncSGD's update and FedStale's functions of staleness.
 """
 TREE = """
 ## Special cases
 
 With the settings in [limits.yaml](limits.yaml) a rule reduces to another rule. For example, `fedbuff` with
-`algorithm.buffer_size=1` is `asgd`. In the figure, a solid arrow means bitwise identical results, a dashed arrow the
-same numbers up to rounding. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow with such
+`algorithm.buffer_size=1` is `asgd`. In the figure, a solid arrow means bitwise identical results, a dashed arrow equal
+numbers up to rounding. A [test](../../tests/algorithms/test_limits.py) runs both rules of each arrow with such
 settings, and with settings under which they differ. {alone} have no arrow.
 
 Tests of all rules but {unreplayed} compute the final weights of a run again, with NumPy from its
@@ -127,7 +127,7 @@ def kept_by_clients(rule) -> str:
     kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
     meaning = {"previous": "d, its last gradient", "sum": "d, the sum of its uploads"}
     said = meaning.get(kept, "d, its control variate") if kept else "0"
-    return said if rule.needs.keeps or not kept else f"0, or with that setting {said}"
+    return said if rule.needs.keeps or not kept else f"0; with algorithm.rule=incremental {said}"
 
 
 def bytes_of_an_update(rule) -> str:

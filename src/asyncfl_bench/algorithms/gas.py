@@ -108,7 +108,7 @@ class Gas(Recorder, SplitRule):
     Steps    per Q_c uploads
     State    both buffers, the Gaussians, whether they have the buffer already (of a step that was stopped), momentum of
              s, server steps done (which draws are next)
-    Memory   3 d, 3 Q_s B a, C (a + a^2); with `diagonal` 2 C a
+    Memory   3 d + 3 Q_s B a + C (a + a^2); with `diagonal` the last term is 2 C a
     Limits   one client, Q_s = Q_c = 1, nothing generated or adjusted, answer=before, no momentum: SGD on the model
     Differs  equation 6 has a bracket misplaced, this is the softmax that is meant. The authors' code keeps the ridge at
              every merge (ridge_at=merge), weighs uploads equally, and shares one momentum among all clients

@@ -23,7 +23,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
              end of the round:  u <- sum_i p_i u_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    the clients in flight, replies that wait, the union's gradient so far, momentum of s, the round's sum
-    Memory   4 d, a reply per client in flight
+    Memory   4 d + a reply for each client in flight
     Limits   K = 1 and equal mini-batches: FedAvg on the whole model with one local step and uniform weights
     Clients without a reply wait: no client may drop out within a round.
 

@@ -45,7 +45,7 @@ class S2fl(MiniBatchSfl):
              mean over groups of the distance of their label shares to equal shares becomes less
     Upload   difference, of the clients' part
     State    that of MiniBatch-SFL, a sum for each group instead of one
-    Memory   4 d, twice the server's layers per group of a round's clients
+    Memory   4 d + 2 copies of the server's layers for each group
     Limits   one group: MiniBatch-SFL.  Groups and mini-batches of equal size and no clip: MiniBatch-SFL too, however
              the groups are made: the mean of the groups' means is that of the union
     Differs  that devices choose among cuts by their speed is a setting of the clock, delay.cuts of delay=cell_link: in

@@ -16,7 +16,7 @@ class SplitFed(SplitRule, RoundRule):
              end of the round:  u <- sum_i p_i u_i,  s <- sum_i p_i s_i,  p_i = n_i / sum n over those delivered
     Upload   difference, of the clients' part
     State    s_i and its momentum for each client in flight, the round's sum
-    Memory   3 d, the server's layers per client in flight, with momentum twice
+    Memory   3 d + the server's layers for each client in flight (twice with momentum)
     Limits   with the server's steps like the clients': FedAvg on the whole model
 
     The model after each (client, upload) in turn, each after one message for which dl/ds = 1 (trial.after_each):
