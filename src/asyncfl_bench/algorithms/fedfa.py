@@ -39,7 +39,7 @@ class FedFa(ServerRule):
     Rule     arrival of w_i = received + D_i: it takes the place of the oldest of the last K such models
              once there are K, at every S-th arrival:  w <- mean of the K models
     Upload   difference, shape (d,), with the model the work started from
-    Steps    per arrival or per S
+    Steps    per S arrivals (default 1)
     State    rows_kd (the models), arrivals      Memory K d, versions
     Limits   K = 1: FedAsync with alpha = 1, w = w_i.  K equal models: that model
              S = K: the plain mean of each K local models, without what was there before
