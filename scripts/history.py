@@ -84,12 +84,18 @@ def draw(folder: Path) -> None:
     lines = [
         "# Speed over time",
         "",
-        "Made by `make bench`, which adds to [history.csv](history.csv): the medians over the repeats and their range.",
-        "What is compared with what: [performance](../../docs/explanation/performance.md).",
+        "`make bench` adds rows to [history.csv](history.csv): medians over repeats, with the lowest and the highest.",
+        "",
+        "- *ratio*: our client updates per second (W6, W7: local steps per second) divided by the steps per second of",
+        "  a bare PyTorch loop ([details](../../docs/explanation/performance.md))",
+        "- *growth*: time per arrival with many clients (the number in the name) divided by that with 100",
+        "- *its memory alone*, *its work alone*: limits of W3, gradients with reading and writing of 1000 models, or",
+        "  gradients and a run without them, on cores that never wait",
+        "- n: clients, C: clients in flight (all if not given), M: uploads in a buffer",
         "",
         *[
-            f"**Slower than before**: {row['name']} ({row['what']}), {row['value']:.4g} where {row['since']} had "
-            f"{row['before']:.4g}."
+            f"- **Slower**: {row['name']} ({row['what']}): {row['unit']} {row['value']:.4g}, with revision "
+            f"{row['since']} {row['before']:.4g}"
             for _, row in slower(history).iterrows()
         ],
         "",

@@ -309,7 +309,7 @@ def test_findings_give_the_intervals_of_their_pages_and_round_numbers_once(paper
         if {"difference", "low", "high"} <= {*frame}:
             differences = frame[["difference", "low", "high"]].astype(float)
             if "contrast" in frame:  # a loss is given whole, its row counts from the claim's offset
-                offset = frame["contrast"].str.extract(r", minus ([\d.]+)$")[0].astype(float).fillna(0)
+                offset = frame["contrast"].str.extract(r", less the claimed ([\d.]+)$")[0].astype(float).fillna(0)
                 differences = differences.add(offset, axis=0)
             rows += differences.itertuples(index=False, name=None)
             rows += (-differences[["difference", "high", "low"]]).itertuples(index=False, name=None)

@@ -17,7 +17,7 @@ no linear|(?<!there )is no(?! longer| more)|who has left|those that have
 """
 FORBIDDEN = re.compile(rf"\b(?:{'|'.join(TURNS.split(chr(10))[1:-1])})\b")
 # (file, phrase) where a turn is right
-ALLOWED = {("src/asyncfl_bench/papers/asyncfeded/claims.yaml", "90 % of its own best accuracy")}
+ALLOWED = {("src/asyncfl_bench/papers/asyncfeded/claims.yaml", "reaches 90 % of its own")}
 
 
 def texts(path: Path) -> Iterator[str]:

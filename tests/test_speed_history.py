@@ -55,7 +55,7 @@ def test_the_page_has_the_last_measurement_of_each_row_and_names_the_slower_ones
     measured(folder, ratio=3.0, seconds=2.0)
     history.draw(folder)
     text = (folder / "README.md").read_text()
-    assert "**Slower than before**: W1" in text and "**Slower than before**: start" not in text
+    assert "- **Slower**: W1" in text and "**Slower**: start" not in text
     rows = [line for line in text.splitlines() if line.startswith(("| W1", "| start"))]
     assert [row.split(" | ")[2] for row in rows] == ["3", "2"]
     assert (folder / "history.png").stat().st_size > 5000

@@ -116,8 +116,8 @@ def test_an_order_holds_fails_ties_or_stays_open(first, second, verdict):
 
 def test_two_seeds_are_named_as_the_reason():
     found = order([95.0, 96.0], [90.0, 91.0])
-    assert found.reason == "2 seeds, a test needs 3" and math.isnan(found.low) and found.difference == 5
-    assert found.details_text == "ACE - vanilla ASGD: +5.00 points, 2 seeds; 2 seeds, a test needs 3"
+    assert found.reason == "2 seeds, where a test needs 3" and math.isnan(found.low) and found.difference == 5
+    assert found.details_text == "ACE - vanilla ASGD: +5.00 points, 2 seeds; 2 seeds, where a test needs 3"
 
 
 def test_fewer_than_five_seeds_are_an_indication():
@@ -157,7 +157,7 @@ def test_one_reversal_among_many_pairs_is_not_enough_to_fail():
     assert ask(one, **ORDER).verdict == "fails"
     found = ask(pd.concat([one.assign(**{ALPHA: 0}), open_pairs(10)]), [ALPHA], **ORDER)
     assert (found.verdict, found.against, found.contrasts) == ("inconclusive", 1, 10)
-    assert "1 decided against the claim, but not after Holm's correction" in found.reason
+    assert "1 comparison contrary, but not after Holm's correction" in found.reason
 
 
 def test_one_tie_refutes_a_superiority_over_several_by_holm():
@@ -252,7 +252,7 @@ def test_small_times_are_good():
     assert found.verdict == "holds" and found.difference == pytest.approx(28.5) and found.unit == "s"
     frame = times(asyncfeded=[5.0, 10, 20], fedavg=[40.0, 40, 80])  # 8, 4 and 4 times as long
     found = ask(frame, **TIMES, relative=True, at_least=100 * math.log(2), groups=[["asyncfeded"], ["fedavg"]])
-    assert found.contrast == "FedAvg / AsyncFedED, divided by 2"
+    assert found.contrast == "time to target, FedAvg / AsyncFedED, as a multiple of the claimed 2"
     assert found.numbers.startswith("ratio 2.52 [") and found.low == pytest.approx(92.4 - 7.91 * 23.1, abs=0.2)
 
 
@@ -269,7 +269,7 @@ def test_a_time_beyond_the_end_of_a_run_that_missed_the_target_is_cut_there():
     frame["end"] = frame["end"].where(frame["algorithm"] != "asyncfeded", 50.0)
     found = ask(frame, **TIMES, groups=[["asyncfeded"], ["fedprox"]])
     assert (found.verdict, found.reason) == ("inconclusive", "target never reached")
-    assert found.measured_text == "FedProx - AsyncFedED"  # no number: it would compare ends of budgets
+    assert found.measured_text == "time to target, FedProx - AsyncFedED"  # no number: it would compare ends of budgets
     sooner = frame.assign(value=[math.nan] * 3 + [40.0, 60, 41])
     found = ask(sooner, **TIMES, groups=[["fedprox"], ["asyncfeded"]])
     assert found.difference == pytest.approx((10 + 0 + 9) / 3, abs=1e-3)
@@ -299,7 +299,7 @@ def test_a_loss_is_start_minus_end_in_every_cell():
     frame = pd.concat([delays(0.1, [60.0, 62, 64], [50.0, 52.5, 54]), delays(0.3, [70.0, 72, 74], [68.0, 70.1, 72])])
     found = ask_loss(frame)
     assert (found.verdict, found.contrasts) == ("holds", 2)
-    assert found.contrast == "loss of FedBuff from β = 5 to 30, α = 0.3" and found.difference == pytest.approx(
+    assert found.contrast == "accuracy lost by FedBuff from β = 5 to 30, α = 0.3" and found.difference == pytest.approx(
         1.967, abs=1e-3
     )
     beyond = ask_loss(frame, at_least=5)
@@ -430,13 +430,16 @@ def test_counted_numbers_need_one_run_and_may_be_settings():
     found = ask(frame, **equals, expected={"ace": 100, "fedbuff": "algorithm.buffer_size"})
     assert (found.verdict, found.difference, found.agree) == ("fails", -9.0, 1)
     sampled = {**equals, "counted": False}
-    assert ask(frame, **sampled, expected={"ace": "n_clients"}).reason == "1 seed, a test needs 3"
+    assert ask(frame, **sampled, expected={"ace": "n_clients"}).reason == "1 seed, where a test needs 3"
 
 
 def test_a_number_is_reached_from_the_good_side():
     few, many = {"measure": "versions", "expected": {"fedecho": 8.5}}, runs(fedecho=[13.0, 14.0, 14.0])
     found = ask(many, kind="reaches", **few)
-    assert (found.verdict, found.difference) == ("fails", -5.167) and found.contrast == "8.5 minus FedEcho"
+    assert (found.verdict, found.difference) == (
+        "fails",
+        -5.167,
+    ) and found.contrast == "8.5 minus stored versions of FedEcho"
     assert ask(runs(fedecho=[7.0, 7.0, 7.1]), kind="reaches", **few).verdict == "holds"
     assert ask(many, kind="reaches", measure="late", expected={"fedecho": 8.5}).verdict == "holds"  # more is better
 
@@ -453,8 +456,8 @@ def test_published_numbers_are_compared_cell_by_cell_with_the_test_sets_error():
     found = judge_claim(claim, GivenValues(frame, cells)).verdict
     assert found.contrasts == 20 and found.verdict == "inconclusive" and found.agree == 1
     assert (
-        found.reason.endswith("FedAvg, P = 0.5 minus 96.664 and 15 more; needs about 30 seeds (1 of 19)")
-        and found.contrast == "FedAvg, P = 0.9 minus 93.056"
+        found.reason.endswith("FedAvg (P = 0.5) and 15 more; needs about 30 seeds (1 of 19 open)")
+        and found.contrast == "best test accuracy minus the published 93.056 for FedAvg (P = 0.9), margin ± 2"
     )
     small = frame.assign(scale="small")
     assert judge_claim(claim, GivenValues(small, cells)).verdict.verdict == "not run"
@@ -464,7 +467,7 @@ def test_the_rest_are_all_other_values_of_the_same_settings():
     frame = pd.concat([runs(fedprox=({"algorithm.mu": mu}, [v])) for mu, v in ((0.01, 95.9), (0.1, 95.3), (1.0, 96.4))])
     found = ask(frame, kind="order", measure="best", groups=[[{"algorithm": "fedprox", "algorithm.mu": 0.1}], "rest"])
     assert (found.contrasts, found.verdict, found.indication) == (2, "inconclusive", "1 seed")
-    assert found.contrast == "FedProx, μ = 0.1 minus FedProx, μ = 1.0"
+    assert found.contrast == "FedProx (μ = 0.1) - FedProx (μ = 1.0)"
 
 
 def test_a_planned_value_without_runs_is_one_of_the_rest():
@@ -645,7 +648,7 @@ def test_the_budget_of_a_contrast_is_that_of_its_own_runs():
     assert pair.difference == pytest.approx(0.51 * 90.6, rel=0.02)  # late: the mean over 80 .. 100
     assert (short.difference, short.yardstick) == (pytest.approx(0.51 * 10), "last")
     half = judge(measured, kind="order", groups=[["ace"], ["fedbuff"]], budget=[0.5, 1])
-    assert half.contrasts == 2 and half.contrast.endswith("at 50% of the budget")
+    assert half.contrasts == 2 and half.contrast.endswith("at 50 % of the budget")
     assert half.difference == pytest.approx(pair.difference / 2, rel=0.05)
 
 

@@ -65,7 +65,7 @@ def test_a_pair_decided_alone_says_how_many_seeds_it_needs_after_holm():
     assert pairs_of_method(pairs, "a")["word"].tolist() == ["better"] * 3
     (best,) = best_methods(pairs).to_dict("records")
     assert best["verdict"] == "inconclusive" and best["p_holm"] > 0.05
-    assert re.match("needs about \\d+ seeds, by Holm's method", best["reason"])
+    assert re.match("needs about \\d+ seeds with Holm's correction", best["reason"])
 
 
 def test_methods_at_chance_are_in_no_order():

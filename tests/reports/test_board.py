@@ -48,7 +48,7 @@ def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
     assert rows[1] == [
         link,
         "ACE is faster than FedBuff. Setup: a tick takes 11 to 37 uploads, the pseudo-code steps at each "
-        "arrival. Other setups: a step at every arrival: holds",
+        "arrival. With a step at every arrival: holds",
         "ACE - FedBuff: +1.56 points [-0.87, +3.98]; 2 of 3 as claimed, 1 contrary",
         "**fails**",
         "medium, 5 seeds",
@@ -61,7 +61,7 @@ def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
         ("ACE converges", "blocked"),
         ("ACE is cheaper", "not run"),
     ]
-    assert "<summary>4 undecided claims, most often: needs about 8 seeds</summary>\n\n| " in rest
+    assert "<summary>4 undecided claims; most frequent reason: needs about 8 seeds</summary>\n\n| " in rest
 
 
 def test_all_reasons_and_the_rules_of_a_claim_are_in_one_table(results):
@@ -91,9 +91,9 @@ def test_each_rule_has_a_row_and_a_page_that_ends_with_what_the_runs_say(results
 
 def test_the_top_counts_the_papers_claims_and_never_an_indication_as_a_verdict(results):
     text = board_text(judge_claims(read_pages(results)))
-    assert "6 claims of the papers by verdict:" in text and "question" not in text.partition("## Demo")[0]
+    assert "6 claims of the papers by verdict" in text and "question" not in text.partition("## Demo")[0]
     assert table_after(text, "6 claims") == [
-        ["verdicts", "0", "1", "0", "2", "1", "1"],
+        ["final", "0", "1", "0", "2", "1", "1"],
         ["preliminary", "1", "0", "0", "", "", ""],
     ]
     assert table_after(text, "by reason") == [
@@ -107,11 +107,14 @@ def test_the_top_counts_the_papers_claims_and_never_an_indication_as_a_verdict(r
 @pytest.mark.parametrize(
     "reason, kinds",
     [
-        ("needs about 20 seeds (3 of 24); at chance (21 of 24)", ["needs about 20 seeds", "at chance"]),
+        ("needs about 20 seeds (3 of 24 open); at chance (21 of 24 open)", ["needs about 20 seeds", "at chance"]),
         ("runs missing: ACE - FedBuff, ACE - ASGD", ["runs missing"]),
-        ("1 seed, a test needs 3", ["fewer than 3 seeds"]),
-        ("2 decided against the claim, but not after Holm's correction", ["against the claim, not after Holm"]),
-        ("target never reached (2 of 3); partner diverged (1 of 3)", ["target never reached", "partner diverged"]),
+        ("1 seed, where a test needs 3", ["fewer than 3 seeds"]),
+        ("2 comparisons contrary, but not after Holm's correction", ["contrary, but not after Holm's correction"]),
+        (
+            "target never reached (2 of 3 open); partner diverged (1 of 3 open)",
+            ["target never reached", "partner diverged"],
+        ),
     ],
 )
 def test_a_reason_is_counted_without_its_numbers_and_names(reason, kinds):
@@ -120,7 +123,7 @@ def test_a_reason_is_counted_without_its_numbers_and_names(reason, kinds):
 
 def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_one(tmp_path, demo):
     few = {"difference": -12.75, "low": float("nan"), "high": float("nan"), "contrasts": 4, "total": 1}
-    reason = "1 seed, a test needs 3"
+    reason = "1 seed, where a test needs 3"
     write_page(tmp_path, "figure1", found("faster", "inconclusive", reason, seeds=1, **few), scale="full")
 
     def row():
@@ -131,7 +134,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     assert row()["scale"] == "full"  # digits say nothing about a paper's data
     write_page(tmp_path, "figure1", found("faster", "holds"))
     assert row()[["scale", "word"]].tolist() == ["medium", "holds"]
-    assert row()["claim"].endswith(". At scale full, undecided: ACE - FedBuff: -12.75 points, 1 seed")
+    assert row()["measured"].endswith(". Scale full, 1 seed, undecided: ACE - FedBuff: -12.75 points")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
     assert row()[["scale", "seeds"]].tolist() == ["full", "5, decided after 3"]
 

@@ -144,7 +144,7 @@ def test_series_and_settings_are_ordered_by_number_and_called_as_papers_call_the
     cell = names.cell_label(
         ["heterogeneity.alpha", "delay", "paper", "algorithm"], [0.1, "exp_beta5", "asyncfeded/femnist", "-"]
     )
-    assert cell == "α = 0.1, β = 5, FEMNIST protocol"
+    assert cell == "α = 0.1, β = 5, FEMNIST"
     assert names.axis_label("virtual_time", ["seconds", "seconds"]) == "virtual time [s]"
     assert names.axis_label("virtual_time", ["seconds", "ticks"]) == "virtual time [s or ticks]"
 
@@ -199,13 +199,13 @@ def test_intervals_of_values_need_no_zero_and_shade_every_second_group():
 
 def test_long_titles_of_interval_panels_do_not_touch():
     one = np.array([np.nan, -2.0])
-    titles = [f"CIFAR-10 protocol, K = 1, momentum = {momentum}" for momentum in (0.0, 0.5, 0.9, 0.99)]
+    titles = [f"CIFAR-10 with groups, K = 1, momentum = {momentum}" for momentum in (0.0, 0.5, 0.9, 0.99)]
     panels = [Forest(title, ["a", "b"], one, one, one, np.array([False, True]), best=0) for title in titles]
     figure = forest_panels(panels, style.styles(["a", "b"]), "points", margin=1.0)
     figure.draw_without_rendering()
     boxes = [axes.title.get_window_extent() for axes in figure.axes]
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes))
-    assert figure.axes[0].get_title() == "CIFAR-10 protocol, K = 1,\nmomentum = 0.0"
+    assert figure.axes[0].get_title() == "CIFAR-10 with groups, K = 1,\nmomentum = 0.0"
 
 
 def test_two_parts_with_one_file_name_are_refused_before_anything_is_removed(tmp_path):

@@ -416,7 +416,10 @@ def test_the_pages_of_a_paper_at_scale_small_are_lines_of_one_overview(papers_ru
     assert figure2.startswith("- **figure2 published-small**: ")
     assert figure_a1.startswith("- **figure_a1 published-small**: ")
     assert "2 runs, seeds 0, 1." in figure2 and text.count("| claim") <= 1
-    assert "2 expected, 0 missing, 2 used. `afl-report ace/figure2 --profile published" in figure2
+    assert (
+        "The sweep lists 2 runs, of which 0 are missing. 2 runs are used. `afl-report ace/figure2 --profile published"
+        in figure2
+    )
     assert main(["ace/figure2"]) == 0  # the page itself, and its line in place of the earlier one
     assert {path: path.read_bytes() for path in files} == files
     page = {path.name for path in Path("results/ace/figure2/published-small").iterdir()}
@@ -466,7 +469,7 @@ def test_a_page_draws_two_figures_or_all(papers_runs, capsys):
         pictures = sorted(path.stem for path in folder.glob("*.png"))
         assert pictures == ["curves_iteration", "curves_uploads", "curves_virtual_time"][:drawn]
         text = (folder / "README.md").read_text()
-        assert text.count(".png)") == drawn and text.count("`--all-figures` draws") == (drawn < 3)
+        assert text.count(".png)") == drawn and text.count("of `afl-report --all-figures`") == (drawn < 3)
         assert len(list(folder.glob("*.svg"))) == drawn * ("svg" in more)
 
 

@@ -43,12 +43,12 @@ class Ace(FirstRoundRule):
              incremental: clients send q_j = g_j - their previous gradient;  sum <- sum + q_j  (Algorithm a.5, 10-18)
              step_on=tick: every arrival of a tick enters the cache, then one step is taken
     Upload   gradient, shape (d,); incremental: change of the gradient
-             cache.precision: U_j <- Q(g_j), rounded as algorithms/common/caches.py says (F.3.3), the first round's too
+             cache.precision: the cache keeps rounded gradients, also in the first round (F.3.3; common/caches.py)
     State    cache (direct only), running sum, number of clients without an upload
     Memory   algorithm.rule=direct: cache and 5 d; algorithm.rule=incremental: 5 d
-    Limits   n = 1 without delay: SGD.  Aced with tau_algo >= T is this rule
-    Differs  the mean is a running sum in double precision instead of a sum over n cached vectors, and
-             incremental messages are in double precision, so that the sum does not drift away from the clients
+    Limits   n = 1 without delay: SGD.  ACED with tau_algo >= T is ACE
+    Differs  the mean is a running sum, not a sum over n cached vectors. The sum and incremental messages are in
+             double precision, so that rounding errors do not add up
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

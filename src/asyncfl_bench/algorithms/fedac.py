@@ -1,4 +1,4 @@
-"""FedAC, reconstructed: buffered uploads weighted by their direction, a look-ahead Adam, and corrected clients."""
+"""FedAC, reconstructed: buffered uploads weighted by direction, Adam with Nesterov's momentum, and control variates."""
 
 from __future__ import annotations
 

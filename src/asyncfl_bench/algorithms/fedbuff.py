@@ -41,13 +41,14 @@ class FedBuff(BufferRule):
 
     Rule     arrival of D_i = local - received:  S <- S + s(tau_i) D_i,  m <- m + 1              (lines 5-7)
              m = M:  b <- beta b + S / M;  w <- w + eta b;  S <- 0, m <- 0                       (lines 12-14)
+             s(tau): the weight of a difference by its staleness; the weights of a buffer need not sum to M
     Upload   difference, shape (d,)
     State    sum_d (S), count (m), velocity_d (b, only with momentum), freshest (least tau in the buffer)
     Memory  d, with momentum 2 d
-    Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * eta_l
+    Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * client.lr
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
-    Differs  divides by M as the paper does; FLSim (the authors' code) sums, so its eta is ours / M, and divides s by
-             its value at tau = 1. s is not renormalised over the buffer. `freshest` is AFBS's weight
+    Differs  FLSim, the authors' code, sums, so its eta is ours / M. FLSim also divides s by s(1).
+             staleness_weight=freshest is AFBS's weight
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

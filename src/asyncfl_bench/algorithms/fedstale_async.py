@@ -1,4 +1,4 @@
-"""FedStaleAsync: a buffer of fresh differences and the memory of stale ones, in any proportion."""
+"""FedStaleAsync: arriving differences and every client's last difference, with two weights."""
 
 from __future__ import annotations
 

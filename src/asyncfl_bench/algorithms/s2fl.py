@@ -1,4 +1,4 @@
-"""S2FL: MiniBatch-SFL whose server learns from groups of clients that together have about as many of every class."""
+"""S2FL: MiniBatch-SFL whose server learns from groups of clients with about equal numbers of all classes."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,6 +25,25 @@ from .statistics import Question, sampling_error
 
 Series = str | Mapping[str, Any]  # a name of the claims file or an algorithm; or settings
 Cells = dict[Any, Contrast]  # by cell, the pairs of its keys and values; of the cell None where there is no value
+_ACCURACIES = {"best": "best ", "final": "last "}
+_NOUNS = {
+    "time_to_90": "time to 90 % of own best",
+    "time_to_target": "time to target",
+    "time_to_level": "time to target",
+    "versions": "stored versions",
+    "similarity_gap": "similarity gap (same minus different labels)",
+    "similarity_gap_apart": "similarity gap (same minus different labels)",
+    "server_step_ms": "server time",
+    "active_clients": "clients in the mean",
+    "kept_of_slow": "kept uploads of slow clients",
+    "mse/b2": "bias",
+    "mse/a2": "noise",
+    "mse/a2_ratio": "noise / (σ²/n)",
+    "mse/drift_slope": "drift per staleness",
+    "mse/correlation_1": "correlation of steps",
+    "mse/error": "squared error",
+}
+_SETTINGS = {"n_clients": "n", "algorithm.buffer_size": "M"}
 
 
 @dataclass(frozen=True)
@@ -105,7 +125,8 @@ class ClaimQuery:
         ``wider`` compares spreads over seeds, as distances from the mean of the lowest three seeds.
         """
         least = float(self.decide.get("at_least", 0))
-        shift = f", divided by {math.exp(least / 100):.3g}" if self.decide.get("relative") else f", minus {least:g}"
+        claimed = f"a multiple of the claimed {math.exp(least / 100):.3g}"
+        shift = f", as {claimed}" if self.decide.get("relative") else f", less the claimed {least:g}"
         for better, worse in itertools.pairwise(self.decide["groups"]):
             for one in better:
                 for other in self._other_settings(one) if worse == "rest" else worse:
@@ -123,28 +144,38 @@ class ClaimQuery:
         along, start, least = self.decide["along"], self.decide["start"], float(self.decide.get("at_least", 0))
         than = self.decide.get("than", {})
         for name, end in itertools.product(self.decide["series"], _as_list(self.decide["end"])):
-            ends = [names.setting_label(along, value) for value in (start, end)]
-            change = f"from {ends[0]} to {ends[1].rpartition(' = ')[2]}"
+            change = self._describe_change(end)
 
             def two(of: Series, there: Mapping[str, Any], end: object = end) -> list[tuple[Series, dict[str, Any]]]:
                 return [(of, {**there, along: start}), (of, {**there, along: end})]
 
             for other in self.decide.get("others", ()):
-                label = f"loss of {self._label(other)} - loss of {self._label(name)}, {change}"
+                label = f"{self._lost} by {self._label(other)} minus by {self._label(name)}, {change}"
                 yield AskedComparison(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1])
             if than:
-                where = names.cell_label(list(than), list(than.values()))
-                label = f"loss of {self._label(name)} {change}, minus that at {where}"
+                here = {key: self.where[key] for key in than if key in self.where}
+                at, other_at = (names.cell_label([*of], [*of.values()]) for of in (here, than))
+                label = f"{self._lost} by {self._label(name)} {change}, {f'at {at} ' * bool(at)}minus at {other_at}"
                 yield AskedComparison(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1])
             elif "others" not in self.decide:
-                label = f"loss of {self._label(name)} {change}" + (f", minus {least:g}" if least else "")
+                label = f"{self._lost} by {self._label(name)} {change}"
+                label += f", less the claimed {least:g}" if least else ""
+                if self.decide.get("relative"):
+                    values = (names.setting_label(along, value) for value in (end, start))
+                    label = f"{self._noun} of {self._label(name)}, {' / '.join(values)}"
                 yield AskedComparison(label, two(name, {}), [1, -1], least)
 
     def _ask_close(self) -> Iterator[AskedComparison]:
         """Yield the difference of each series between any two ``values`` of ``along``, to be within the margin."""
         along, pairs = self.decide["along"], list(itertools.combinations(self.decide["values"], 2))
+        sign = " / " if self.decide.get("relative") else " minus "
         for name, (one, other) in itertools.product(self.decide["series"], pairs):
-            label = f"{self._label(name)}, {names.key_label(along, [one])} {one} minus {other}"
+            if along == "at":
+                ends = f"after {one:g} minus after {other:g} {names.AXES[self.axis]}"
+            else:
+                ends = sign.join(names.setting_label(along, value) for value in (one, other))
+            label = f"{self._label(name)}, {ends}{self._margin}"
+            label = label if self._is_accuracy else f"{self._noun} of {label}"
             yield AskedComparison(label, [(name, {along: one}), (name, {along: other})], [1, -1])
 
     def _ask_expected(self) -> Iterator[AskedComparison]:
@@ -153,7 +184,8 @@ class ClaimQuery:
         expected = self.decide["expected"]
         if "file" not in expected:
             for name, number in expected.items():
-                yield AskedComparison(f"{self._label(name)} minus {number}", [(name, {})], [1], number, turned=False)
+                label = f"{self._less(number)} for {self._label(name)}{self._margin}"
+                yield AskedComparison(label, [(name, {})], [1], number, turned=False)
             return
         rows = pd.read_csv(paper_folders()[self.paper] / "published" / expected["file"])
         keys = [key for key in rows.columns if key in ("algorithm", "paper") or "." in key]
@@ -161,7 +193,8 @@ class ClaimQuery:
         for _, row in rows[_matching_rows(rows, here)].iterrows():
             number, settings = float(row[expected["column"]]), {key: row[key] for key in keys if pd.notna(row[key])}
             variant = {key: value for key, value in settings.items() if key not in ("algorithm", *self.where)}
-            label = f"{names.series_label(row['algorithm'], variant)} minus {number:g}"
+            series = self._label({"algorithm": row["algorithm"], **variant} if variant else row["algorithm"])
+            label = f"{self._noun} minus the published {number:g} for {series}{self._margin}"
             samples = self.decide.get("test_samples")
             error = sampling_error(number, samples) if samples else 0.0
             yield AskedComparison(label, [(settings, {})], [1], number, turned=False, error=error)
@@ -170,8 +203,9 @@ class ClaimQuery:
         """Yield each series minus a number that it must exceed."""
         turned = -1 if self.measured.lower_is_better(self.measure) else 1
         for name, number in self.decide["expected"].items():
-            sides = [self._label(name), f"{number:g}"][::turned]
-            yield AskedComparison(" minus ".join(sides), [(name, {})], [1], turned * number)
+            label = f"{self._less(number)} for {self._label(name)}"
+            label = f"{number:g} minus {self._noun} of {self._label(name)}" if turned < 0 else label
+            yield AskedComparison(label, [(name, {})], [1], turned * number)
 
     def _other_settings(self, name: Series) -> list[Mapping[str, Any]]:
         """Return the settings of the algorithm's other series, planned or run: those that differ from ``name``."""
@@ -218,15 +252,17 @@ class ClaimQuery:
         if not label:
             labels = [self._label(of, shown) for (of, _), shown in zip(asked.sides, pair or ("", ""), strict=True)]
             labels = labels[::-1] if self.measured.lower_is_better(self.measure) else labels
-            sign = " minus " if any(", " in one for one in labels) else " - "
+            sign = " minus " if any(re.search(r"[,=]", one.partition(" (")[0]) for one in labels) else " - "
             sign = " / " if self.decide.get("relative") else sign
-            label = "spread of " * asked.spread + sign.join(labels) + asked.shift
+            noun = "" if self._is_accuracy else f"{self._noun}, "
+            label = "spread over seeds, " * asked.spread + noun + sign.join(labels) + asked.shift
+            label += self._margin if kind == "alike" else ""
         question: Question = "equivalence" if kind in ("close", "alike", "equals") else "difference"
         margin = None if self.decide.get("relative") else self.measured.tie_margin(self.measure)
         can_tie = kind in ("order", "loses") and "at_least" not in self.decide
         tie = self.decide.get("tie", margin if can_tie else None)
         return Contrast(
-            label + (f" at {share:.0%} of the budget" if share != 1 else ""),
+            label + (f" at {100 * share:g} % of the budget" if share != 1 else ""),
             question=question,
             margin=self.decide["margin"] if question == "equivalence" else tie,
             counted=bool(self.decide.get("counted")),
@@ -237,8 +273,10 @@ class ClaimQuery:
 
     def _mean_of_parts(self, parts: Sequence[tuple[Cells, Cells]], share: float) -> tuple[Cells, Cells]:
         """Return the mean of comparisons with the same cells; without values if one of them has none."""
-        noun = "losses" if self.decide["kind"] == "loses" else "comparisons"
-        base = self._base(AskedComparison(f"mean of {len(parts)} {noun}", (), ()), share)
+        name = f"mean of {len(parts)} comparisons"
+        if self.decide["kind"] == "loses" and not isinstance(self.decide["end"], list):
+            name = f"{self._lost} {self._describe_change(self.decide['end'])}, mean of {len(parts)} methods"
+        base = self._base(AskedComparison(name, (), ()), share)
         if any(None in cells for cells, _ in parts):
             return {None: base}, {}
         found: tuple[Cells, Cells] = {}, {}
@@ -276,14 +314,49 @@ class ClaimQuery:
         found = name if isinstance(name, Mapping) else self.series.get(name, {"algorithm": name})
         return {key: value for key, value in found.items() if key != "label"}
 
+    @property
+    def _is_accuracy(self) -> bool:
+        return self.measure in MEASURES and MEASURES[self.measure].is_accuracy
+
+    @property
+    def _noun(self) -> str:
+        """Name of the measured number, without its unit."""
+        if self._is_accuracy:
+            return f"{_ACCURACIES.get(self.measure, '')}{names.metric_label(self.measured.metric).partition(' [')[0]}"
+        title = MEASURES[self.measure].title if self.measure in MEASURES else ""
+        plain = self.measure.removeprefix("mse/").replace("_", " ")
+        return _NOUNS.get(self.measure) or title.partition(" [")[0] or plain
+
+    @property
+    def _lost(self) -> str:
+        return "accuracy lost" if self._is_accuracy else f"{self._noun} lost"
+
+    @property
+    def _margin(self) -> str:
+        unit = " %" * bool(self.decide.get("relative"))
+        return f", margin ± {self.decide['margin']:g}{unit}"
+
+    def _less(self, number: float | str) -> str:
+        """Return the measure minus a number, or minus a setting as papers write it; the measure alone if it is zero."""
+        text = _SETTINGS.get(number, number) if isinstance(number, str) else f"{number:g}"
+        return self._noun + (f" minus {text}" if number else "")
+
+    def _describe_change(self, end: Any) -> str:
+        """Return the change of the setting ``along``: ``from β = 5 to 30``."""
+        first, last = (names.setting_label(self.decide["along"], value) for value in (self.decide["start"], end))
+        return f"from {first} to {last.rpartition(' = ')[2]}"
+
     def _label(self, name: Series, on_page: str = "") -> str:
-        """Return the label of a series. on_page: that of the page, for alternatives without a label."""
+        """Return the label of a series, with its settings in parentheses. on_page: that of the page, for alternatives
+        without a label."""
         if isinstance(name, str) and "label" in self.series.get(name, {}):
-            return str(self.series[name]["label"])
-        settings = self._settings(name)
-        if settings.pop("any", None) and on_page:
-            return on_page
-        return names.series_label(settings.pop("algorithm"), settings)
+            text = str(self.series[name]["label"])
+        else:
+            settings = self._settings(name)
+            given = settings.pop("any", None)
+            text = on_page if given and on_page else names.series_label(settings.pop("algorithm"), settings)
+        base, comma, rest = text.partition(", ")
+        return f"{base} ({rest})" if comma else text
 
 
 def _put(contrast: Contrast, cell: Iterable[tuple[str, Any]]) -> Contrast:

@@ -35,6 +35,7 @@ NAME = "claims.json"
 VERDICTS = ("holds", "fails", "tie", "inconclusive", "not run", "blocked")
 PART = "part of full"  # the scale of runs with fewer training images than the data set has
 _LARGEST_LOG = 700.0  # whose exponential is a number
+_DAY = 86_400.0  # seconds; texts show longer differences in days
 JUDGED = VERDICTS[:4]  # on runs
 BOARDS = ("paper", "construction", "question")
 # kind of comparison (see claim_comparisons.py): keys of ``decide`` that it needs and that it may have
@@ -109,13 +110,19 @@ class Verdict:
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return self.reason
         mean, low, high = (self._format(value) for value in (self.difference, self.low, self.high))
-        text = f"ratio {mean}" if self.unit == LOG_RATIO else f"{mean} {self.unit}".rstrip()
+        unit = "days" if self._in_days else self.unit
+        text = f"ratio {mean}" if unit == LOG_RATIO else f"{mean} {unit}".rstrip()
         return text if math.isnan(self.low) else f"{text} [{low}, {high}]"
+
+    @property
+    def _in_days(self) -> bool:
+        return self.unit == "s" and abs(self.difference) >= _DAY
 
     def _format(self, value: float) -> str:
         """Return a difference with its sign; of logarithms as the ratio that it means."""
         if self.unit == LOG_RATIO and not math.isnan(value):
             return f"{math.exp(min(value / 100, _LARGEST_LOG)):.3g}"
+        value /= _DAY if self._in_days else 1
         return f"{value:+.2f}" if abs(value) < 100 else f"{value:+.0f}"
 
     @property
@@ -130,7 +137,8 @@ class Verdict:
     @property
     def reason_text(self) -> str:
         """Return why the claim is inconclusive, and why the verdict is only an indication."""
-        indication = f"preliminary: {self.indication}" if self.marked_word != self.verdict else ""
+        few = "a comparison has " * self.indication.endswith(("seed", "seeds"))
+        indication = f"preliminary: {few}{self.indication}" if self.marked_word != self.verdict else ""
         return "; ".join(filter(None, (self.reason, indication)))
 
     @property
@@ -144,7 +152,8 @@ class Verdict:
         [-0.87, +3.98], p 0.15, 8 seeds, decided after 5``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return "; ".join(filter(None, (self.tally, self.contrast)))
-        p = "" if math.isnan(self.p) else f", p {self.p:.2g}" if self.p >= 1e-4 else ", p < 0.0001"
+        of = ", p of the tie" if self.verdict == "tie" else ", p"
+        p = "" if math.isnan(self.p) else f"{of} {self.p:.2g}" if self.p >= 1e-4 else f"{of} < 0.0001"
         seeds = describe_seeds(self.seeds, self.total, "seed") + ", by the last accuracy" * (self.yardstick == "last")
         return "; ".join(filter(None, (self.tally, f"{self.contrast}: {self.numbers}{p}, {seeds}")))
 

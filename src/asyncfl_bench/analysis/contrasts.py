@@ -139,7 +139,7 @@ class Contrast:
             return "runs missing"
         found = self.interval
         if math.isnan(found.low):
-            return f"{found.n} seed{'s' * (found.n != 1)}, a test needs {min(LEVELS)}"
+            return f"{found.n} seed{'s' * (found.n != 1)}, where a test needs {min(LEVELS)}"
         return f"needs about {needed} seeds" if (needed := self.needed_seeds) else "needs more than 200 seeds"
 
 
@@ -223,7 +223,7 @@ def _best_of_cell(cell: str, pairs: pd.DataFrame) -> tuple:
             margin = None if row["word"] == "better" or math.isnan(row["margin"]) else row["margin"]
             deviation = row["error"] * math.sqrt(row["total"])
             needed = seeds_needed(row["difference"], deviation, margin, tests=len(pairs))
-            reason = f"needs {f'about {needed}' if needed else 'more than 200'} seeds, by Holm's method"
-        reason += f" ({len(deciding)} of {len(rivals)} rivals)" if len(rivals) > 1 else ""
+            reason = f"needs {f'about {needed}' if needed else 'more than 200'} seeds with Holm's correction"
+        reason += f"; {len(deciding)} of {len(rivals)} rivals open" if len(rivals) > 1 else ""
     numbers = [row[key] for key in ("difference", "low", "high", "p_holm", "seeds", "total")]
     return cell, best, row["rival"], *numbers, verdict, reason

@@ -294,7 +294,9 @@ MEASURES = {
     "server_vectors": MeasureKind("vectors", True, partial(_state_vectors, "server")),  # state in vectors of d floats
     "client_vectors": MeasureKind("vectors", True, partial(_state_vectors, "clients")),  # of all clients together
     # in ACED's mean, over evaluations
-    "active_clients": MeasureKind("clients", False, partial(_mean_of_points, "rule/active_clients_mean")),
+    "active_clients": MeasureKind(
+        "clients", False, partial(_mean_of_points, "rule/active_clients_mean"), title="clients in the mean, n_t"
+    ),
     "versions": MeasureKind("versions", True, _versions),  # most versions of the model in clients' work at once
 }
 

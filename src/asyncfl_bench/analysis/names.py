@@ -45,13 +45,13 @@ _WORDS = {
     ("delay.clients", "equal"): "clients alike",
     ("tick_rounding", "down"): "rounded down",
     ("tick_rounding", "up"): "rounded up",
-    ("precision", "tf32"): "TF32",
+    ("precision", "tf32"): "TF32 precision",
     ("delay", "fedecho_large"): "large delay",
     ("delay", "fedecho_mild"): "mild delay",
     ("heterogeneity", "class_shards"): "shards",
     ("heterogeneity", "capped_dirichlet"): "Dirichlet",
-    ("delay.gamma", "0.0"): "classes by size",
-    ("delay.gamma", "1000000.0"): "classes by chance",
+    ("delay.gamma", "0.0"): "speeds by data size",
+    ("delay.gamma", "1000000.0"): "speeds by chance",
     ("distillation.kl_mean", "batch"): "KL over samples",
     ("distillation.kl_mean", "elements"): "KL over samples and classes",
 }
@@ -87,23 +87,25 @@ def algorithm_label(algorithm: str) -> str:
 
 
 def label_with_server_time(run: pd.Series) -> str:
-    """Return ``GAS, 0.001 s a sample`` for a run whose server's computing takes time; else the algorithm's label."""
+    """Return ``GAS, server 4 µs a sample`` for a run whose server's computing takes time; else the rule's label."""
     text, rate = algorithm_label(run["algorithm"]), run.get("server_seconds_per_sample", 0.0)
-    return f"{text}, {rate:g} s a sample" if rate > 0 else text
+    price = f"{1e3 * rate:g} ms" if rate >= 1e-3 else f"{1e6 * rate:g} µs"
+    return f"{text}, server {price} a sample" if rate > 0 else text
 
 
 def setting_label(key: str, value: object) -> str:
-    """Return the label of a setting: ``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``FEMNIST protocol`` for a
-    ``paper``."""
+    """Return the label of a setting: ``α = 0.1``, ``β = 5`` for ``delay=exp_beta5``, ``FEMNIST`` for a ``paper``."""
     text = str(value)
     if (key, text) in _WORDS:
         return _WORDS[key, text]
     if key == "delay" and text.startswith(_BETA):
         return f"β = {text.removeprefix(_BETA)}"
     if key == "paper":
-        return f"{_PROTOCOLS.get(text.rpartition('/')[2], text)} protocol"
+        return _PROTOCOLS.get(text.rpartition("/")[2], text)
     if key == "algorithm":
         return algorithm_label(text)
+    if key == "distillation.rate":
+        text = text.replace("e-0", "e-")
     return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
 
 

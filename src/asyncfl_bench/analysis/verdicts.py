@@ -172,10 +172,17 @@ def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
         most = max(needs, key=lambda reason: int(re.sub(r"\D", "", reason)) + 1000 * ("more" in reason))
         counts.append((most, sum(needs.values())))
     reasons = [
-        reason + (f" ({count} of {len(contrasts)})" if count < len(contrasts) else "") for reason, count in counts
+        reason + (f" ({count} of {len(contrasts)} open)" if count < len(contrasts) else "") for reason, count in counts
     ]
     if corrected := len(contrasts) - is_open.total():
-        reasons.append(f"{corrected} decided against the claim, but not after Holm's correction")
-    missing = [*dict.fromkeys(contrast.name for contrast in contrasts if contrast.reason == "runs missing")]
+        noun = "comparison" + "s" * (corrected > 1)
+        reasons.append(f"{corrected} {noun} contrary, but not after Holm's correction")
+    without_runs = (contrast for contrast in contrasts if contrast.reason == "runs missing")
+    missing = [*dict.fromkeys(_short_name(one) + f" ({one.cell})" * bool(one.cell) for one in without_runs)]
     named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
     return [f"{reason}: {named}" if reason.startswith("runs missing") else reason for reason in reasons]
+
+
+def _short_name(contrast: Contrast) -> str:
+    """Return the name of a comparison without its measure, published number and margin."""
+    return re.sub(r"^.* the published \S+ for |^time to [^,]+, |, margin ± .*$", "", contrast.name)

@@ -31,26 +31,33 @@ BOARD_TITLES = dict(
     zip(BOARDS, ("claims of the papers", "by construction of the code", "questions of this project"), strict=True)
 )
 _LEGEND = """\
-A row is one claim. **measured** has the comparison that decides, with its mean and repeated interval over all seeds. \
-A difference above 0, or a ratio above 1, agrees with the claim. `3 of 15 as claimed`: in 3 of 15 comparisons the \
-interval is on the claimed side. `12 seeds, decided after 3`: an interim test after 3 seeds gave the verdict.
+A row is one claim. **measured** has the comparison that decides, with its mean over all seeds and an interval that \
+allows for interim tests. A difference above 0, or a ratio above 1, agrees with the claim. A claim of equality agrees \
+if the difference is inside its margin. `3 of 15 as claimed`: in 3 of 15 comparisons the interval agrees. \
+`(4 of 13 open)`: the reason of 4 of the 13 comparisons that do not agree. `12 seeds, decided after 3`: an interim \
+test after 3 seeds gave the verdict.
 
-- **holds**: all intervals are on the claimed side of zero. **fails**: one is on the other side, with Holm's correction.
-- **tie**: an interval is inside the margin. **inconclusive**: none of these, with the reason. **at chance**: methods \
-end less than 5 points above the share of the most frequent class.
-- **(preliminary)**: from fewer than 5 seeds, from seeds run before the comparison was declared, or contradicted by \
-the last accuracy.
+- **holds**: all intervals agree. **fails**: one is on the other side, with Holm's correction.
+- **tie**: an interval is inside the margin, ± 1 point if the claim has no other. **inconclusive**: none of these, \
+with the reason. **at chance**: methods end less than 5 points above the share of the most frequent class.
+- **not run**: no runs yet. **blocked**: runs of this project cannot decide the claim.
+- **(preliminary)**: from fewer than 5 seeds, from seeds run before the comparison was declared, or if the last \
+evaluation gives another verdict than the mean over the last fifth.
 - Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
-at most 5 % are called **fails**. The share of errors among decided claims is unknown.
+at most 5 % are called **fails** or **tie**. The share of errors among decided claims is unknown.
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
 data with a smaller network or a part of its time. `small` is handwritten digits. Only `full` decides about the \
 paper's own experiment."""
 _RULES_LEGEND = """\
-Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count the claims \
-of papers that compare it. The last columns are mean test accuracies [%] with searched settings in \
-[worlds](../docs/README.md#words) of the bank."""
+Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count all claims \
+of papers that compare it, also those in favour of another rule. The last columns are mean test accuracies [%] with \
+searched settings in [worlds](../docs/README.md#words) of the bank. In *independent* worlds no client is always slow."""
 _RULES = "[claims.csv](claims.csv) has all reasons, [statistics](../docs/reference/statistics.md) the exact rules."
-_BANK = "searched settings, mean ± deviation over seeds. Tier 1 has the best rule and those not significantly below."
+_BANK = "searched settings, mean ± standard deviation over seeds. Tier 1: rules not significantly below the best."
+_WORDS = (
+    "*Limits* are special cases. *Memory* is the server's peak [floats], *cache* n d of them "
+    "([all words](../../docs/explanation/rules.md))."
+)
 _FINDINGS = "docs/findings"
 # column of claims.csv -> column of ``judge_claims``
 _CSV = {key: key for key in ("paper", "id", "board", "item", "rules", "claim", "measured", "verdict", "reason")}
@@ -59,8 +66,19 @@ _CSV |= {"scale": "scale_text", "page": "link"}
 SCALE = "small"  # of an overview
 _OVERVIEW = "# {paper}: the pages at scale small"
 _OVERVIEW_TEXT = "Digits and a small network replace the paper's data and models. No number decides about the paper."
-_OVERVIEW_CLAIMS = "The verdict is that of the page nearest to the paper; claims.json has the verdicts of all pages."
-_OVERVIEW_PAGES = "The command of a line writes its page from archived runs: best methods, figures and CSV files."
+_OVERVIEW_CLAIMS = (
+    "If several pages judge a claim, the row has the one closest to the paper's setup. "
+    "[claims.json](claims.json) has all."
+)
+_OVERVIEW_PAGES = (
+    "Each line ends with the command that writes its page, with figures and CSV files, from archived runs. Pages "
+    "`published` have the hyper-parameters and budgets that the paper prints."
+)
+# of a line, which the text above already says
+_REPEATED = re.compile(
+    r"\*\*A stand-in, not the paper's experiment\*\*: | at scale `small`"
+    r"|Profile `published`: hyper-parameters and budgets as the paper prints them\. "
+)
 _LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
 
 
@@ -110,10 +128,10 @@ def count_parts(rows: pd.DataFrame, noun: str) -> list[Part]:
     """Return the papers' own claims by verdict, and the inconclusive ones by reason; ``noun`` names them."""
     own = rows[rows["board"] == "paper"]
     plain, marked = (Counter(own["word"][own["is_indication"] == flag]) for flag in (False, True))
-    lines = [["verdicts", *(plain[word] for word in VERDICTS)]]
+    lines = [["final", *(plain[word] for word in VERDICTS)]]
     lines.append(["preliminary", *(marked[word] if word in DECIDED else "" for word in VERDICTS)])
     counts = pd.DataFrame(lines, columns=["", *VERDICTS], dtype=object)
-    parts: list[Part] = [f"{len(own)} {noun} by verdict:", Table("counts", counts, counts)]
+    parts: list[Part] = [f"{len(own)} {noun} by verdict, each in one row:", Table("counts", counts, counts)]
     kinds = Counter(_group_seeds(kind) for of_claim in own["kinds"] for kind in dict.fromkeys(of_claim))
     if kinds:
         ordered = sorted(kinds.items(), key=lambda one: (-one[1], one[0]))
@@ -137,7 +155,8 @@ def _claim_parts(name: str, rows: pd.DataFrame, of_rule: bool = False) -> list[P
     parts: list[Part] = []
     titles = rows["paper"].map(claims.paper_title) + " " if of_rule else ""
     items = (titles + rows["linked_item"]).str.replace("](", "](../" if of_rule else "](", regex=False)
-    rows = rows.assign(item=items, scale=rows["scale_text"])
+    whose = rows["board"].map({"construction": " (by construction)", "question": " (our question)"}).fillna("")
+    rows = rows.assign(item=items + (whose if of_rule else ""), scale=rows["scale_text"])
     is_decided = rows["word"].isin(DECIDED)
     if is_decided.any():
         shown = rows.loc[is_decided, ["item", "claim", "measured", "verdict", "scale"]]
@@ -145,7 +164,7 @@ def _claim_parts(name: str, rows: pd.DataFrame, of_rule: bool = False) -> list[P
     if not is_decided.all():
         reasons = [next(iter(kinds), word) for kinds, word in zip(rows["kinds"], rows["word"], strict=True)]
         folded = rows.assign(reason=reasons).loc[~is_decided, ["item", "claim", "reason"]]
-        summary = f"{len(folded)} undecided claims, most often: {folded['reason'].value_counts().idxmax()}"
+        summary = f"{len(folded)} undecided claims; most frequent reason: {folded['reason'].value_counts().idxmax()}"
         table = Table(f"{name}_open", folded, folded)
         parts += [f"<details><summary>{summary}</summary>", table, "</details>"]
     return parts
@@ -175,7 +194,7 @@ def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path
     text = inspect.cleandoc(names.rule_classes()[rule].__doc__ or "")
     text = re.sub(r"\n\n[^\n]*(?:\(trial\.after_each\)|, the model after each)[^§]*", "", text).rstrip()
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
-    parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", f"```text\n{text}\n```"]
+    parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", _WORDS, f"```text\n{text}\n```"]
     if len(own := _claims_about(rule, rows)):
         parts += ["## Claims", "[Legend](../README.md#counts).", *_claim_parts(rule, own, of_rule=True)]
     if len(frame):
@@ -238,7 +257,7 @@ def write_overview(page: Page, folder: Path) -> Path:
         raise BenchError(f"{target}: not written by afl-report; choose another place with --out")
     header = provenance.header(page)[0].removesuffix(page.spec.shows).strip()
     coverage = str(provenance.coverage(page)[1]).partition("\n")[0]
-    line = f"{page.spec.title}. {header} {coverage} `{page.command}`"
+    line = f"{page.spec.title}. {_REPEATED.sub('', header)} {coverage} `{page.command}`"
     lines = {**dict(_LINE.findall(text)), page.verdicts.section: line}
     folder.mkdir(parents=True, exist_ok=True)
     _write_claims(page, folder / NAME)

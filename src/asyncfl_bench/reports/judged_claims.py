@@ -37,10 +37,10 @@ def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()
     Board, replication report and overview of a paper show columns of this frame:
     key, paper, id, board, sentence   of the claim; item, linked_item: with its place in the paper
     rules          choices of ``algorithm`` that it compares
-    claim          sentence with the setup of its runs. It names decided verdicts of other setups that differ, and the
-                   deciding comparison at a larger scale with too few seeds.
+    claim          sentence with the setup of its runs. It names decided verdicts of other setups that differ.
     word, verdict  the verdict, and in bold letters with its mark; is_indication
-    reading, measured, details, measure, reason   of the verdict; kinds: of reasons if it is inconclusive
+    reading, details, measure, reason   of the verdict; kinds: of reasons if it is inconclusive
+    measured       of the verdict, with the deciding comparison at a larger scale with too few seeds
     link, section, scale, seeds, scale_text   of the page; empty texts where no page judged the claim
     """
     rows = [
@@ -57,7 +57,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
     why = claim.blocked or claim.not_run or next(filter(None, of_pages), "no runs")
     unjudged = Verdict(claim.key, "blocked" if claim.blocked else "not run", why)
     link, page, verdict = found[0] if found else ("", None, unjudged)
-    notes = _describe_others(found) if page else []
+    notes, larger = _describe_others(found) if page else ([], [])
     mark = "**Abstract.** " if claim.abstract else ""
     place = "".join(f", {one}" for one in claim.place.split(", ") if one != claim.item)
     scale, seeds = page.scale if page else "", describe_seeds(verdict.seeds, verdict.total) if verdict.total else ""
@@ -71,7 +71,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
         "verdict": f"**{verdict.marked_word}**",
         "is_indication": verdict.marked_word != verdict.verdict,
         "reading": verdict.reading,
-        "measured": _describe_measured(verdict),
+        "measured": ". ".join([_describe_measured(verdict), *larger]),
         "details": verdict.details_text,
         "measure": verdict.yardstick,
         "reason": verdict.reason,
@@ -114,8 +114,10 @@ def size_rank(page: PageVerdicts) -> int:
 
 def reasons_of(verdict: Verdict) -> list[str]:
     """Return the kinds of reason of an inconclusive verdict, without its counts and names."""
-    texts = [re.sub(r" \(\d+ of \d+\)", "", text).partition(":")[0] for text in verdict.reason.split("; ") if text]
-    kinds = {"a test needs": "fewer than 3 seeds", "not after Holm": "against the claim, not after Holm"}
+    texts = [
+        re.sub(r" \(\d+ of \d+( open)?\)", "", text).partition(":")[0] for text in verdict.reason.split("; ") if text
+    ]
+    kinds = {"a test needs": "fewer than 3 seeds", "not after Holm": "contrary, but not after Holm's correction"}
     return [next((kind for words, kind in kinds.items() if words in text), text) for text in texts]
 
 
@@ -128,19 +130,20 @@ def _describe_measured(verdict: Verdict) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _describe_others(found: list[_Found]) -> list[str]:
-    """Return the setup of the nearest page, other setups that differ, and larger scales with too few seeds."""
+def _describe_others(found: list[_Found]) -> tuple[list[str], list[str]]:
+    """Return the setup of the nearest page and other setups that differ; and larger scales with too few seeds."""
     (_, page, verdict), others, larger = found[0], dict[str, None](), dict[str, str]()
     for _, other, of_other in found:
         if (other.profile, other.length) != (page.profile, page.length):
             continue
         if other.scale == page.scale and of_other.verdict in DECIDED and of_other.verdict != verdict.verdict:
-            others[f"{_describe_reading(other, of_other) or other.sweep}: {of_other.marked_word}"] = None
+            others[f"With {_describe_reading(other, of_other) or other.sweep}: {of_other.marked_word}"] = None
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
             seeds = describe_seeds(of_other.seeds, of_other.total, "seed")
-            larger[f"At scale {other.scale}, undecided"] = f"{of_other.contrast}: {of_other.numbers}, {seeds}"
-    notes = {"Setup": _describe_reading(page, verdict), "Other setups": "; ".join(others), **larger}
-    return [f"{label}: {text}" for label, text in notes.items() if text]
+            scale = f"Scale {other.scale}, {seeds}, undecided"
+            larger[scale] = f"{scale}: {of_other.contrast}: {of_other.numbers}"
+    setup = _describe_reading(page, verdict)
+    return [*[f"Setup: {setup}"] * bool(setup), *others], [*larger.values()]
 
 
 def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:

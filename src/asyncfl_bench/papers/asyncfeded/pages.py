@@ -66,8 +66,8 @@ PAGES = (
     _page(
         "asyncfeded/figure3",
         "AsyncFedED, figures 3 and 5 to 14: best accuracy and speed against the probability of suspension",
-        "The paper draws best accuracy within 300 s and the time to 90 % of it against P and finds AsyncFedED ahead in "
-        "both and stable in P, while FedAsync declines drastically for large P.",
+        "P is the probability that a client is suspended. The paper draws best accuracy within 300 s, and the time to "
+        "90 % of it, against P. AsyncFedED leads in both and is stable in P. FedAsync falls drastically for large P.",
         ("paper", _P),
         _SUSPENDED,
         published=_RAW_RUNS,

@@ -207,11 +207,12 @@ PAGES = (
     ),
     _page(
         "gas/equal",
-        "GAS, equal time and equal bytes, the server's time charged",
-        "The paper draws GAS against time beside FedBuff and CA2FL on one data set, and beside MiniBatch-SFL and S2FL "
-        "on another; its server computes in no time. Here all have the same virtual time, and a server that learns "
-        "from mini-batches uses no other message meanwhile. A task of E mini-batches sends activations E times and "
-        "gets their gradients, besides the clients' part; other tasks the whole model. Not in the paper.",
+        "GAS at equal time and at equal bytes, the server's computing takes time",
+        "The paper draws accuracy over time: GAS with FedBuff and CA2FL, on other data with MiniBatch-SFL and S2FL. "
+        "Its server computes in no time, as here in rows without a server time. All methods have equal virtual time. "
+        "While a server of split learning computes, it uses no other message. A client of split learning sends "
+        "activations E times, gets their gradients, and sends its part of the model. Other clients send the whole "
+        "model. The paper has no such comparison.",
         (*_SPLIT[:2], "client.local_steps"),
         (
             Curves("virtual_time", split="client.local_steps"),

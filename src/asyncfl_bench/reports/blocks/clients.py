@@ -81,7 +81,11 @@ def straggler_accuracy(page: Page) -> list[Part]:
     if clients.empty or clients["accuracy"].isna().all():
         return []
     found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
-    return ["## What only stragglers know", _SLOWEST_TEXT, _means_table(page, "stragglers", found, _SLOWEST)]
+    return [
+        "## Accuracy of the slowest clients and of their class",
+        _SLOWEST_TEXT,
+        _means_table(page, "stragglers", found, _SLOWEST),
+    ]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,16 @@ from ..pages.write import Part, Picture, Table, draw_picture, format_number
 from .figures import Forest, forest_limits, forest_panels
 
 _DECIDED = ("better", "worse", "tie")
-_RANKED = "Ranked by {}. Difference: best method minus rival, interval of this pair. Verdict: Holm over all pairs."
+_RANKED = (
+    "Ranked by {}. Difference: best method minus rival, with the interval of this pair alone. Verdict: with Holm's "
+    "correction over all pairs of the cell. So a cell can be inconclusive where a claim holds. Deciding rival: the "
+    "nearest to the best method among those that make the verdict."
+)
+_VERDICTS = (
+    "The comparison that decides, with mean, interval and *p*, all for repeated tests. `3 of 15 as claimed`: in 3 of "
+    "15 comparisons the interval agrees with the claim. `decided after 5`: a test after 5 seeds gave the verdict. "
+    "Intervals of few seeds can be wider than what is possible."
+)
 
 
 def claim_parts(page: Page) -> list[Part]:
@@ -31,7 +40,7 @@ def claim_parts(page: Page) -> list[Part]:
     """
     if not page.judged:
         return []
-    rows, parts = [], list[Part](["## Verdicts"])
+    rows, parts = [], list[Part](["## Verdicts", _VERDICTS])
     by_reading: dict[str, dict[str, str]] = {}
     for claim, one in ((judged.claim, judged.verdict) for judged in page.judged):
         row = {"claim": claim.sentence, "place": claim.place, "source": claim.source, "reading": one.reading}
@@ -48,7 +57,11 @@ def claim_parts(page: Page) -> list[Part]:
     shown = table.drop(columns=["place", "source"]).assign(verdict="**" + table["verdict"] + "**")
     judged = table["verdict"] != "not run"
     parts.append(Table("claims", shown[judged] if judged.any() else None, table, len(shown.columns)))
-    parts += [] if judged.all() else [f"{(~judged).sum()} of {len(judged)} claims have no runs on this page."]
+    parts += (
+        []
+        if judged.all()
+        else [f"{(~judged).sum()} of the {len(judged)} claims about this sweep need other runs than this page's."]
+    )
     return [*parts, contrasts]
 
 
@@ -91,7 +104,11 @@ def ranking_parts(page: Page) -> list[Part]:
     tie = f" Tie: within ± {margin:g} point." if margin == margin else ""
     text = _RANKED.format(page.label(measure)) + tie
     if by_last := int((pairs["yardstick"] == "last").sum()):
-        text += f" {by_last} of {len(pairs)} pairs are judged by the last value: too few evaluations are in that fifth."
+        which = f"{by_last} of {len(pairs)}" if by_last < len(pairs) else f"All {by_last}"
+        text += f" {which} pairs are judged by the last value, because the last fifth has too few evaluations."
+    lost = page.placed.left_out.query("reason == 'diverged'")["series"].value_counts(sort=False)
+    for series in names.ordered_series(set(lost.index) - {*page.series}):
+        text += f" {series} has no result: all its {lost[series]} runs diverged."
     return [
         "## Methods against the best one",
         *_forest_picture(page, measure, best, margin),
@@ -113,10 +130,10 @@ def _forest_picture(page: Page, measure: Measure, best: pd.DataFrame, margin: fl
         panels.append(Forest(cell, there, mean, low, high, decided, there.index(method)))
     label = page.label(measure)
     figure = forest_panels(panels, page.styles, f"{label}, minus the best method", margin)
-    tie = f"; band: ± {margin:g}, a tie" if margin == margin else ""
+    tie = f" Band: tie, ± {margin:g} point" if margin == margin else ""
     is_cut = any(ends.any() for panel in panels for ends in panel.cut_ends(*forest_limits(panels, margin)))
-    marks = f"filled: decided, hollow: inconclusive{', arrow: longer than drawn' if is_cut else ''}"
-    alt = f"{label} of each method minus that of the best one; {marks}{tie}"
+    marks = f"Filled: decided. Hollow: inconclusive.{' Arrow: longer than drawn.' if is_cut else ''}"
+    alt = f"{label.replace('[%]', '[points]')}: each method minus the best one. {marks}{tie}"
     return draw_picture("intervals", figure, alt)
 
 
@@ -165,13 +182,18 @@ class Overall:
 
 @dataclass(frozen=True)
 class Cost:
-    """The loss of each series from the first to the last value of a key of the cells, seed by seed."""
+    """The loss of each series from the first to the last value of a key of the cells, seed by seed.
+
+    values  of the key, first to last, if not in their natural order
+    """
 
     key: str
     measure: Measure = FINAL
+    values: tuple[str, ...] = ()
 
     def __call__(self, page: Page) -> list[Part]:
-        ends = sorted(page.cells[self.key].unique(), key=sort_key)
+        there = page.cells[self.key].unique()
+        ends = [value for value in self.values if value in there] or sorted(there, key=sort_key)
         by_seed, rows = values_by_seed(page, self.measure), []
         for title, cells in other_keys(page, self.key) if len(ends) > 1 else ():
             two = [str(cell) for end in (ends[0], ends[-1]) for cell in cells.index[cells[self.key] == end]]
@@ -196,7 +218,9 @@ class Cost:
         span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
         units = dict.fromkeys(("lost", "interval", "published loss"), page.measured.unit(self.measure.kind))
         table = Table("cost", pd.DataFrame(columns), data, 2, units)
-        return [f"## Lost from {span}: {page.label(self.measure)}", table]
+        label = page.label(self.measure).replace("[%]", "[points]")
+        what, mark, unit = label.partition(" [")
+        return [f"## {what[:1].upper()}{what[1:]} lost from {span}{mark}{unit}", table]
 
 
 def published_parts(page: Page) -> list[Part]:

@@ -41,12 +41,16 @@ def values_parts(page: Page) -> list[Part]:
         return []
     text = _describe_values(page, measure)
     if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
-        ours = all(page.is_papers_experiment(cell) for cell in page.cells.index)
-        text += " **paper**: its printed number" + ("" if ours else ", from its own experiment")
-        text += ", `*`: beyond the 95 % prediction interval of one more run." if ours else "."
+        some = any(page.is_papers_experiment(cell) for cell in page.cells.index)
+        text += " **paper**: the number of the paper" + ("" if some else ", which has other data or another model")
+        text += ", `*`: outside the 95 % prediction interval of one more run of ours." if some else "."
     parts: list[Part] = ["## Values", text, table]
     if page.spec.primary not in (None, measure) and (ranked := _matrix(page, page.spec.primary, "values_ranked")):
-        parts += [f"The ranking uses this measure. {_describe_values(page, page.spec.primary)}", ranked]
+        ranking, shown = (page.values(one).set_index("run") for one in (page.spec.primary, measure))
+        same = ranking["value"].equals(shown["value"].reindex(ranking.index))
+        if same and "is_last" in ranking and ranking["is_last"].all():
+            return [*parts, "The ranking uses the same values, because the last fifth has too few evaluations."]
+        parts += [f"The ranking uses the next measure. {_describe_values(page, page.spec.primary)}", ranked]
     return parts
 
 
@@ -57,10 +61,10 @@ def _describe_values(page: Page, measure: Measure) -> str:
     budgets = _budgets(values)
     of = f"{unit.removesuffix(']')} of {name}" if unit else name
     after = f", after {budgets.pop():.6g} {of}" if len(budgets) == 1 else ""
-    text = f"{page.label(measure)}{after}; mean ± deviation over seeds."
+    text = f"{page.label(measure)}{after}; mean ± standard deviation over seeds."
     if "is_last" in values and (by_last := values.loc[values["is_last"], "cell"].nunique()):
-        few = "a run has too few evaluations in that fifth"
-        text += f" In {by_last} of {values['cell'].nunique()} cells it is the last value: {few}."
+        few = "the last fifth has too few evaluations"
+        text += f" In {by_last} of {values['cell'].nunique()} cells it is the last value, because {few}."
     return text[:1].upper() + text[1:]
 
 
@@ -108,7 +112,7 @@ def _matrix(page: Page, measure: Measure, name: str, printed: bool = False) -> T
             is_best = math.isclose(means.get(series, math.nan), best, rel_tol=1e-12)  # sums round by their order
             if lower is not None and len(own) > 1 and is_best:
                 notes.append("lowest" if lower else "highest")
-            notes += [f"{len(of)} of {most} seeds"] if 0 < len(of) < most else []
+            notes += [f"{len(of)} seed{'s' * (len(of) > 1)}"] if 0 < len(of) < most else []
             if theirs is not None and series in theirs.index and theirs[series] == theirs[series]:
                 value = float(theirs[series])
                 beyond = page.is_papers_experiment(cell) and is_beyond(page, measure, cell, of["value"], value)

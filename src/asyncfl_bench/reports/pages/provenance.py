@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +22,7 @@ from .write import Part, Table, format_number
 
 ORIGIN = "## Where this comes from"  # every page ends so
 AGAIN = "repeat a damaged run's command with `rerun=true`"
+_NAMED_DIVERGED = 3  # diverged runs that are named one by one
 _NAMED = 20  # runs that are missing or left out and named one by one
 
 
@@ -37,11 +39,12 @@ def header(page: Page) -> list[str]:
     else:
         first = _describe_kind(used, set(spec.problems), f"{what} at scale `{page.scale}`")
     profiles = {
-        "published": spec.fair if spec.searched else "hyper-parameters and budgets as the paper prints them.",
+        "published": "hyper-parameters and budgets as the paper prints them.",
         "released": "what the authors' released code runs where it differs from what is printed.",
         "fair": spec.fair,
     }
     profile = f"Profile `{page.profile}`: {profiles.get(page.profile, '')}".removesuffix(": ")
+    profile = spec.fair if spec.searched and page.profile == "published" else profile
     return [f"{first} {profile} {runs_text(page)} {spec.shows}"]
 
 
@@ -85,11 +88,17 @@ def coverage(page: Page) -> list[Part]:
     """Return the number of runs, and the names of those that are missing or do not count."""
     placed, left = page.placed, page.placed.left_out
     beyond = int((~placed.runs["listed"].astype(bool)).sum())
-    expected = f"{placed.expected} expected, {len(placed.missing)} missing, " if placed.expected else ""
-    lines = [f"{expected}{len(placed.runs)} used" + (f" ({beyond} not in the sweep's list)." if beyond else ".")]
+    expected = f"The sweep lists {placed.expected} runs, of which {len(placed.missing)} are missing. "
+    best = "" if page.choices.empty else ", those of the best step of each search"
+    more = f", {beyond} of them in addition to the list" if beyond else ""
+    lines = [f"{expected if placed.expected else ''}{len(placed.runs)} runs are used{best}{more}."]
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
         remedy = f"; {AGAIN}" if reason == "unreadable" else ""
+        if reason == "diverged" and len(names) > _NAMED_DIVERGED:
+            of_series = (f"{one}: {count}" for one, count in Counter(map(str, group["series"])).items())
+            lines.append(f"- {len(group)} diverged ({', '.join(of_series)}), for example {names[0]}")
+            continue
         lines.append(f"- {len(group)} {reason}: {_join_first(names)}{remedy}")
     if len(placed.missing):
         lines.append(
@@ -112,18 +121,18 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
     )
     versions = f"{distinct_values('summary.versions.asyncfl_bench')}, torch {distinct_values('summary.versions.torch')}"
     revisions, here = distinct_values("summary.git_revision"), version("asyncfl_bench")
-    lines.append(f"- runs by asyncfl_bench {versions}, revision {revisions}; page by {here}")
+    lines.append(f"- runs by asyncfl_bench {versions}, revision {revisions}; asyncfl_bench {here} wrote this page")
     if mixed := describe_mixed_makers(page.runs):
         lines.append(f"- {mixed}")
     moved = pd.to_numeric(page.runs.get("summary.task.moved_samples", pd.Series(dtype=float)))
     if moved.max() > 0:
         counts = dict.fromkeys(f"{count:g}" for count in (moved[moved > 0].min(), moved.max()))
-        repaired = f"in {(moved > 0).sum()} of {len(moved)} runs, {' to '.join(counts)}"
-        total = f"of {distinct_values('summary.task.train_samples')} training samples"
-        lines.append(f"- split: {repaired} {total} were moved so that every client has its minimum")
+        repaired = f"{(moved > 0).sum()} of {len(moved)} runs moved {' to '.join(counts)}"
+        total = " or ".join(distinct_texts(page.runs, "summary.task.train_samples"))
+        lines.append(f"- split: {repaired} of {total} training samples to clients that had too few")
     digests = page.runs["data_digest"].dropna().unique()
     if len(digests) > 1:
-        lines.append(f"- samples: {len(digests)} different sets, by seed or data settings")
+        lines.append(f"- samples: {len(digests)} different training sets, which depend on seed or data settings")
     if distinct_values("summary.data_source") != "unknown":
         lines.append(f"- data: {distinct_values('summary.data_source')}")
     return [ORIGIN, "\n".join(lines)]
@@ -141,8 +150,17 @@ def _describe_kind(used: set[str], own: set[str], what: str) -> str:
     if used <= own:
         return f"**The paper's data and model, not all of its experiment**: {what}."
     if data <= own_data:
-        return f"**The paper's data, another model**: {what}, where the paper has {', '.join(sorted(own))}."
+        return f"**The paper's data, another model**: {what}; the paper has {_join_models(own)}."
     return f"**A stand-in, not the paper's experiment**: {what}."
+
+
+def _join_models(problems: set[str]) -> str:
+    """Return ``newsgroups20 with bert_base and with distilbert``."""
+    models: dict[str, list[str]] = {}
+    for problem in sorted(problems):
+        data, _, model = problem.partition(" with ")
+        models.setdefault(data, []).append(f"with {model}")
+    return "; ".join(f"{data} {' and '.join(of)}" for data, of in models.items())
 
 
 def _join_first(texts: list[str]) -> str:

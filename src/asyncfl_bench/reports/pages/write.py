@@ -152,7 +152,8 @@ def _section_line(title: str, parts: Iterable[Part], drawn: Collection[Picture])
     links = [f"[{part.name}.csv]({part.name}.csv)" for part in parts if isinstance(part, Table)]
     pictures = [part for part in parts if isinstance(part, Picture)]
     links += [f"![{part.alt}]({part.name}.png)" if part in drawn else f"`{part.name}`" for part in pictures]
-    undrawn = " (`--all-figures` draws it)" if any(part not in drawn for part in pictures) else ""
+    missing = sum(part not in drawn for part in pictures)
+    undrawn = f" (figure{'s' * (missing > 1)} of `afl-report --all-figures`)" if missing else ""
     return f"- {title}: {', '.join(links)}{undrawn}"
 
 
