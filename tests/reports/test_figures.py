@@ -10,7 +10,7 @@ import pytest
 
 from asyncfl_bench.analysis import names
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.blocks.figures import Forest, Line, Panel, forest_panels, line_panels
+from asyncfl_bench.reports.blocks.figures import Forest, Line, Panel, forest_limits, forest_panels, line_panels
 from asyncfl_bench.reports.blocks.maps import HeatMap, heat_maps, label_maps
 from asyncfl_bench.reports.pages import style
 from asyncfl_bench.reports.pages.style import Style
@@ -194,7 +194,10 @@ def test_intervals_of_values_need_no_zero_and_shade_every_second_group():
     assert axes.get_xlim() == pytest.approx((92.92, 97.08)) and [one.get_y() for one in axes.patches] == [-0.5, 1.5]
     assert not [line for line in axes.lines if set(line.get_xdata()) == {0}]
     arrows = [(mark.get_marker(), *mark.get_xydata()[0]) for mark in axes.lines if mark.get_marker() in ("<", ">")]
-    assert arrows == [("<", pytest.approx(92.92), 4)]  # v is far from the others
+    assert arrows == [("<", pytest.approx(92.92), 4)]  # v is far below the others
+    mean[4] = 120.0
+    best = Forest("digits", names, mean, mean - 1, mean + 1, known)
+    assert forest_limits([best], float("nan"))[1] > 121  # one far above them is shown
 
 
 def test_long_titles_of_interval_panels_do_not_touch():

@@ -308,13 +308,13 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
 def forest_limits(panels: Sequence[Forest], margin: float) -> tuple[float, float]:
     """Return the ends of the x axis of ``forest_panels``.
 
-    Differences have zero on the axis. Of values the axis has all intervals but those of methods that are
-    far from the middle half.
+    Differences have zero on the axis. Of values, which are accuracies, the axis has all intervals but those of methods
+    far below the middle half.
     """
     means, lows, highs = (np.concatenate([getattr(of, key) for of in panels]) for key in ("mean", "low", "high"))
     if all(panel.best < 0 for panel in panels):
         first, last = np.nanpercentile(means, [25, 75])
-        is_near = np.abs(means - (first + last) / 2) <= 2 * (last - first)
+        is_near = (first + last) / 2 - means <= 2 * (last - first)
         lowest, highest = np.nanmin(lows[is_near]), np.nanmax(highs[is_near])
         pad = 0.02 * (highest - lowest) or 1.0
         return lowest - pad, highest + pad
