@@ -192,4 +192,4 @@ def test_no_cell_has_runs_of_two_precisions(compare, earlier):
     run([*WORDS[:-1], "algorithm=ace"])
     runs = group_runs(load_runs("runs"), compare=["algorithm", compare]).runs
     found = {(row["algorithm"], row["cell"]) for row in runs.to_dict("records")}
-    assert found == {("ace", ""), ("asgd", "TF32")}
+    assert found == {("ace", ""), ("asgd", "TF32 precision")}

@@ -150,15 +150,15 @@ class ClaimQuery:
                 return [(of, {**there, along: start}), (of, {**there, along: end})]
 
             for other in self.decide.get("others", ()):
-                label = f"{self._lost} by {self._label(other)} minus by {self._label(name)}, {change}"
+                label = f"{self._decrease} by {self._label(other)} minus by {self._label(name)}, {change}"
                 yield AskedComparison(label, [*two(other, {}), *two(name, {})], [1, -1, -1, 1])
             if than:
                 here = {key: self.where[key] for key in than if key in self.where}
                 at, other_at = (names.cell_label([*of], [*of.values()]) for of in (here, than))
-                label = f"{self._lost} by {self._label(name)} {change}, {f'at {at} ' * bool(at)}minus at {other_at}"
+                label = f"{self._decrease} by {self._label(name)} {change}, {f'at {at} ' * bool(at)}minus at {other_at}"
                 yield AskedComparison(label, [*two(name, {}), *two(name, than)], [1, -1, -1, 1])
             elif "others" not in self.decide:
-                label = f"{self._lost} by {self._label(name)} {change}"
+                label = f"{self._decrease} by {self._label(name)} {change}"
                 label += f", less the claimed {least:g}" if least else ""
                 if self.decide.get("relative"):
                     values = (names.setting_label(along, value) for value in (end, start))
@@ -275,7 +275,7 @@ class ClaimQuery:
         """Return the mean of comparisons with the same cells; without values if one of them has none."""
         name = f"mean of {len(parts)} comparisons"
         if self.decide["kind"] == "loses" and not isinstance(self.decide["end"], list):
-            name = f"{self._lost} {self._describe_change(self.decide['end'])}, mean of {len(parts)} methods"
+            name = f"{self._decrease} {self._describe_change(self.decide['end'])}, mean of {len(parts)} methods"
         base = self._base(AskedComparison(name, (), ()), share)
         if any(None in cells for cells, _ in parts):
             return {None: base}, {}
@@ -328,7 +328,7 @@ class ClaimQuery:
         return _NOUNS.get(self.measure) or title.partition(" [")[0] or plain
 
     @property
-    def _lost(self) -> str:
+    def _decrease(self) -> str:
         return "accuracy lost" if self._is_accuracy else f"{self._noun} lost"
 
     @property

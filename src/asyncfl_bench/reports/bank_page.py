@@ -249,7 +249,7 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
         parts += ["## Sent and kept", _TRAFFIC.format(world=worlds[0].title), _traffic(worlds[0])]
     counts = frame["stage"].value_counts()
     lines = [f"- {counts.get('judged', 0)} judged runs and {counts.get('robustness', 0)} with another step size"]
-    lines.append("- how the bank works: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
+    lines.append("- rules of the bank: docs/howto/bank.md; statistics: docs/reference/statistics.md, rule 11")
     lines.append("- the same rows in Python: `asyncfl_bench.load_bank()`")
     return [*parts, ORIGIN, f"```sh\nafl-run sweep={BANK}\nafl-report {BANK}\n```", "\n".join(lines)]
 
