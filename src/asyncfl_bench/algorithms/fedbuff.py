@@ -47,7 +47,7 @@ class FedBuff(BufferRule):
     Memory  d, with momentum 2 d
     Limits   M = 1, s = 1, beta = 0, K = 1: vanilla ASGD with step eta * client.lr
              M = n, concurrency n, dispatch=after_update: FedAvg with equal client weights
-    Differs  FLSim, the authors' code, sums, so its eta is ours / M. FLSim also divides s by s(1).
+    Differs  FLSim, the authors' code, does not divide by M, so its eta is ours / M. It divides s(tau) by s(1).
              staleness_weight=freshest is AFBS's weight
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):

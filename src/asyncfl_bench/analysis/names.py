@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
@@ -16,6 +17,7 @@ from ..tracking.runs import FIXED, setting_text
 
 WEIGHT = "algorithm.staleness_weight"  # a part of FedAsync's name, as papers write it: FedAsync+Hinge
 AXES = {"iteration": "server iterations", "uploads": "uploads", "virtual_time": "virtual time", "bytes": "bytes"}
+_EXPONENT = re.compile(r"(?<=\d)e-0(?=\d$)")  # 3e-05 is written 3e-5
 _KEYS = {
     "heterogeneity.alpha": "α",
     "heterogeneity.groups": "K",
@@ -104,9 +106,7 @@ def setting_label(key: str, value: object) -> str:
         return _PROTOCOLS.get(text.rpartition("/")[2], text)
     if key == "algorithm":
         return algorithm_label(text)
-    if key == "distillation.rate":
-        text = text.replace("e-0", "e-")
-    return f"{_KEYS.get(key, key.rpartition('.')[2])} = {text}"
+    return f"{_KEYS.get(key, key.rpartition('.')[2])} = {_EXPONENT.sub('e-', text)}"
 
 
 def series_label(algorithm: str, variant: Mapping[str, object], own: str | None = None) -> str:
