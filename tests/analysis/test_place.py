@@ -185,7 +185,7 @@ def test_values_equal_to_six_digits_are_ordered_by_size_and_chosen_apart(tmp_pat
         write_run(tmp_path, "ace", alpha=alpha)
     runs = load_runs(tmp_path)
     placed = group_runs(runs, panels=["heterogeneity.alpha"])
-    assert placed.cell_names == [f"α = {text}" for text in ("9e-8", "1e-07", "0.1000001", "0.10000011", "0.1000002")]
+    assert placed.cell_names == [f"α = {text}" for text in ("9e-8", "1e-7", "0.1000001", "0.10000011", "0.1000002")]
     assert placed.runs["cell"].tolist() == placed.cell_names
     for value, count in (("0.1000002", 1), ("1e-7", 1), ("0.1", 3)):  # 0.1: what pages call all three
         assert len(group_runs(runs, where={"heterogeneity.alpha": value}).runs) == count
