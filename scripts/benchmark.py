@@ -3,7 +3,7 @@
     python scripts/benchmark.py                 all workloads, a Markdown table
     python scripts/benchmark.py W1 W3 growth    some of them
     python scripts/benchmark.py --device cuda --repeats 9 --out results.md   skips workloads of a CPU alone
-    python scripts/benchmark.py --history results/speed     also add to a history and draw its page
+    python scripts/benchmark.py --history results/speed     also add to a history and write its page
 
 The bare loop does zero_grad, forward, backward and step with the same model and batch size on one prepared batch; it
 pays for no data access, no client, no server. It runs with one thread and with all that the row has, and the faster one
@@ -435,7 +435,7 @@ def main() -> None:
     parser.add_argument("--executor", default="auto", help="of the rows W1 to W5 and W7, to compare two")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the tables there")
-    parser.add_argument("--history", type=Path, help="also add to the history in this folder and draw its page")
+    parser.add_argument("--history", type=Path, help="also add to the history in this folder and write its page")
     given = parser.parse_args()
     known = dict.fromkeys([*WORKLOADS, "W6", *TEXT, "bound", "growth", "startup"])
     if unknown := [name for name in given.names if name not in known and not any(k.startswith(name) for k in known)]:
@@ -498,7 +498,7 @@ def main() -> None:
     if given.history:
         cores = machine.available_cores(None)
         history.append(given.history, rows, machine.device_name(device), cores, torch.__version__, date)
-        history.draw(given.history)
+        history.write_page(given.history)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""History of the measurements of ``benchmark.py``, and a page that shows slowdowns.
+"""History of the measurements of ``benchmark.py``, and a page that names slowdowns.
 
-    python scripts/history.py results/speed     draw the page of a history again
+    python scripts/history.py results/speed     write the page of a history again
 
-``history.csv`` has a row for every row of every measurement; a ratio within one run says more than a time, so ratios
-are drawn, one panel a workload and one line a machine.
+``history.csv`` has a row for every row of every measurement.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from textwrap import fill
 
-import numpy as np
 import pandas as pd
 
 FILE = "history.csv"
@@ -55,30 +52,9 @@ def slower(history: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def draw(folder: Path) -> None:
-    """``README.md`` and ``history.png`` beside the history."""
-    from asyncfl_bench.reports.blocks.figures import Line, Panel, line_panels
-    from asyncfl_bench.reports.pages.style import styles
-
+def write_page(folder: Path) -> None:
+    """Write ``README.md`` beside the history."""
     history = pd.read_csv(folder / FILE, dtype={"revision": str})
-    entries = list(dict.fromkeys(zip(history["date"], history["revision"], strict=True)))
-    machines = list(dict.fromkeys(history[list(WHERE)].itertuples(index=False, name=None)))
-    labels = {where: f"{where[0]}, {where[1]} in use, torch {where[2]}" for where in machines}
-    looks, panels = styles(labels.values()), []
-    for name, own in history.groupby("name", sort=False):
-        lines = []
-        for where, of in own.groupby(list(WHERE), sort=False):
-            x = np.array([entries.index(entry) for entry in zip(of["date"], of["revision"], strict=True)], dtype=float)
-            numbers = (of[key].to_numpy() for key in ("value", "low", "high"))
-            lines.append(Line(labels[where], looks[labels[where]], x, *numbers, points=True))
-        title = fill(f"{name}: {own['what'].iloc[-1]}", 42)
-        unit = {"ratio": "times PyTorch", "growth": "many / few", "seconds": "s"}[own["unit"].iloc[-1]]
-        panels.append(Panel(title, lines, unit, names=[date[5:] for date, _ in entries]))
-    figure = line_panels(panels, "", "", columns=3)
-    for axes, panel in zip(figure.axes, panels, strict=False):
-        axes.tick_params(axis="x", rotation=45)
-        axes.set_ylim(0, 1.1 * max(float(line.high.max()) for line in panel.lines))
-    figure.savefig(folder / "history.png", dpi=110, metadata={"Software": None})
     last = history.drop_duplicates(["name", *WHERE], keep="last")
     shown = last[["name", "what", "value", "low", "high", "unit", "date", "revision", *WHERE]]
     lines = [
@@ -99,8 +75,6 @@ def draw(folder: Path) -> None:
             for _, row in slower(history).iterrows()
         ],
         "",
-        "![ratios of every measurement, with their range](history.png)",
-        "",
         "| " + " | ".join(shown.columns) + " |",
         "|" + " --- |" * len(shown.columns),
         *["| " + " | ".join(map(str, row)) + " |" for row in shown.itertuples(index=False, name=None)],
@@ -116,4 +90,4 @@ def _revision() -> str:
 
 
 if __name__ == "__main__":
-    draw(Path(sys.argv[1]))
+    write_page(Path(sys.argv[1]))
