@@ -137,7 +137,7 @@ def test_the_readme_says_of_the_bank_what_its_tables_say():
     assert tiers.shape[1] == 8
     text = " ".join(README.split())
     assert (
-        f"{len(tiers)} rules, without those of split learning, tuned alike in eight small worlds (data and delays)"
+        f"{len(tiers)} rules, without FedProx and split learning, tuned alike in eight small worlds (data and delays)"
         in text
     )
     assert [*first] == ["fedopt"] and "only FedOpt is in tier 1 of all worlds" in text
