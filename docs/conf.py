@@ -41,7 +41,7 @@ _CONTENTS = {
 
 
 def _write_pages(app):
-    """A page of all settings, and one with the figures of all pages of results."""
+    """Write a page of all settings, and one with the figures of all pages of results."""
     folder = ROOT / "build" / "pages"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -55,7 +55,7 @@ def _write_pages(app):
 
 
 def _with_contents(app, name, source):
-    """The site's contents, which readers of the repository have as the README's last section."""
+    """Add the site's contents to the README, whose last section lists them in the repository."""
     if name == root_doc:
         for caption, pages in _CONTENTS.items():
             lines = ["```{toctree}", ":hidden:", f":caption: {caption}", "", *pages.split(), "```", ""]

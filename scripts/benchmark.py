@@ -80,7 +80,8 @@ def made_up_images(shape: tuple[int, ...], samples: int, folder: Path) -> Path:
 
 
 def built_run(words: list[str], data: Path | None, device: str, batch: int):
-    """The parts of a run that never uses up its budget. data: a file of images, None where the words name a data set"""
+    """Return the parts of a run that never ends by its budget. data: a file of images; None if ``words`` name a data
+    set"""
     from asyncfl_bench.config import compose
     from asyncfl_bench.experiment.build import build_run
 
@@ -97,7 +98,7 @@ def built_run(words: list[str], data: Path | None, device: str, batch: int):
 
 
 def simulate(simulation, uploads: int, synchronize) -> float:
-    """Seconds per upload, all work that was started on the way included."""
+    """Return seconds per upload, with all work that began meanwhile."""
     target = simulation.counters.uploads + uploads
     started = time.perf_counter()
     while simulation.counters.uploads < target:
@@ -116,7 +117,7 @@ class BareLoop:
         self.x, self.y = (t.clone() for t in built.task.batch(np.arange(batch)))
 
     def __call__(self, steps: int, synchronize) -> float:
-        """Seconds per step."""
+        """Return seconds per step."""
         from torch.nn import functional as F
 
         started = time.perf_counter()
@@ -129,7 +130,7 @@ class BareLoop:
 
 
 def measure(name: str, device: str, repeats: int, folder: Path, executor: str) -> tuple[Row, str]:
-    """One row of the table, and its Markdown."""
+    """Return one row of the table, and its Markdown."""
     import torch
 
     from asyncfl_bench.experiment import machine
@@ -188,7 +189,7 @@ TEXT = {
 
 
 def made_up_texts(folder: Path) -> None:
-    """As many texts as SST-2 has to train, of 1 to 18 words that are as frequent as words are."""
+    """Return as many texts as SST-2 has for training, of 1 to 18 words with natural frequencies."""
     rng = np.random.default_rng(0)
     words = np.array([f"w{i}" for i in range(14_000)])
     share = 1 / np.arange(1, len(words) + 1)
@@ -200,7 +201,7 @@ def made_up_texts(folder: Path) -> None:
 
 
 def few_rows(name: str, repeats: int, folder: Path) -> tuple[Row, str]:
-    """Local steps with the rows that a client's samples read, and with all: in one thread, one client after another."""
+    """Measure local steps with the rows that a client's samples read, and with all rows, in one thread."""
     if not (folder / "sst2.jsonl").exists():
         made_up_texts(folder)
     what, words, uploads = TEXT[name]
@@ -223,7 +224,7 @@ def few_rows(name: str, repeats: int, folder: Path) -> tuple[Row, str]:
 
 
 def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
-    """Seconds per step of plain PyTorch for these clients and numbers of steps."""
+    """Return seconds per step of plain PyTorch for these clients and numbers of steps."""
     import torch
     from torch.nn import functional as F
 
@@ -246,7 +247,7 @@ def train(built, module, work: list[tuple[int, int]], synchronize) -> float:
 
 
 def many_steps(device: str, repeats: int) -> tuple[Row, str]:
-    """W6, one row of the table, and its Markdown."""
+    """Return W6's row of the table, and its Markdown."""
     import torch
 
     from asyncfl_bench.config import compose
@@ -324,7 +325,7 @@ def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
 
 
 def peak_of_a_process(words: list[str], data: Path, device: str, batch: int) -> int:
-    """Bytes that a separate process holds at most in this run's first 1000 arrivals."""
+    """Return the peak bytes of a separate process in this run's first 1000 arrivals."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         return pool.submit(_peak, words, data, device, batch).result()
 
@@ -348,9 +349,12 @@ class NoGradients:
 
 
 def bound(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:
-    """What there is to W3 at least, beside the bare step. `memory`: per upload only the kernel's gradient at one of
-    1000 models, a copy of the new model into its row and the model's change, all in parallel; nothing is drawn, fetched
-    or queued. `work`: such gradients and a run without gradients, on cores that never wait."""
+    """Measure what W3 needs at least, beside the bare step.
+
+    memory  an upload is only the kernel's gradient at one of 1000 models, a copy of the new model into its row and the
+            model's change, all in parallel
+    work    such gradients and a run without gradients, on cores that never wait
+    """
     import torch
 
     words, shape, samples = WORKLOADS["W3a-1"][1:4]
@@ -399,7 +403,7 @@ run_members([compose([*sys.argv[1:], f"seed={seed}", "threads=1"]) for seed in r
 
 
 def start_up(repeats: int, folder: Path) -> list[tuple[Row, str]]:
-    """Wall seconds of whole commands, cold processes."""
+    """Measure wall seconds of whole commands in new processes."""
     commands = {
         "torch": ("python -c 'import torch'", ["-c", "import torch"]),
         "help": ("afl-run --help", [*OURS, "--help"]),

@@ -90,7 +90,7 @@ def write_data() -> None:
 
 
 def outcome(words: list[str], device: str, folder: Path) -> tuple[pd.DataFrame, torch.Tensor, pd.DataFrame]:
-    """(arrivals, all weights, evaluations without wall time) of a run of some server iterations."""
+    """Return (arrivals, all weights, evaluations without wall time) of a run of some server iterations."""
     given = ["scale=smoke", "trace=true", "progress=false", "evaluation.every=2"]
     result = run([*given, f"device={device}", f"output_dir={folder}", *words])
     if not result.ok:

@@ -51,7 +51,7 @@ def main(names: list[str]) -> None:
 
 
 def begin(name: str, folder: Path, words: list[str]) -> subprocess.Popen:
-    """The sweep in a new session, so that what is sent to it does not reach this process."""
+    """Start the sweep in a new session, so that its signals do not reach this process."""
     if name == "slurm":
         words = [*words, f"hydra.launcher.name={folder.name}"]
     command = [*AFL_RUN, *words, *CLUSTERS.get(name, [f"hydra/launcher={name}"]), f"output_dir={folder}"]
@@ -95,7 +95,7 @@ def stopped(name: str) -> str:
 
 
 def check_slurm() -> None:
-    """Everything on a shared disk: a cluster of several nodes must see this folder too, see TMPDIR."""
+    """Check Slurm on a shared disk, which all nodes of the cluster must see (TMPDIR)."""
     with slurm():
         report("slurm", {"four runs": plain, "requeued in the middle": requeued, "time limit": out_of_time})
 
@@ -112,7 +112,7 @@ def report(name: str, checks: dict) -> None:
 
 
 def out_of_time(name: str) -> str:
-    """Saved at its time's end, requeued by itself, and resumed from there."""
+    """Check that a job at its time limit saves its runs, is queued again and resumes them."""
     with tempfile.TemporaryDirectory() as place:
         times = ["hydra.launcher.timeout_min=3", "hydra.launcher.signal_delay_s=30"]
         sweep = begin(name, Path(place), [*SMALL, "budget.server_iterations=100000000", *times])
@@ -127,7 +127,7 @@ def out_of_time(name: str) -> str:
 
 
 def requeued(name: str) -> str:
-    """Taken from its node by `scontrol requeue`, and at its end the same bits as a run that was left alone."""
+    """Check that a run moved by `scontrol requeue` ends with the bits of an undisturbed run."""
     words = [*SMALL, "budget.server_iterations=30000", "trace=true"]
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as alone:
         sweep = begin(name, Path(place), words)
@@ -138,7 +138,7 @@ def requeued(name: str) -> str:
 
 
 def lost(name: str, lose_one) -> str:
-    """A node that goes with a run on it: launched again elsewhere, with the same bits."""
+    """Check that the run of a lost node starts again on another node and has the same bits."""
     with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as alone:
         sweep = begin(name, Path(place), [*LONG, "trace=true"])
         wait_for(place, sweep, lambda: sum(len(p.read_bytes().splitlines()) > 2 for p in metrics(place)) >= 2)
@@ -148,7 +148,7 @@ def lost(name: str, lose_one) -> str:
 
 
 def compared(place: str, alone: str, words: list[str]) -> str:
-    """Points logged (but for the seconds they took) and final weights against those of an undisturbed sweep."""
+    """Compare logged points, without their seconds, and final weights with those of an undisturbed sweep."""
     begin("basic", Path(alone), words).wait(WAIT)
     different, references = [], sorted(Path(alone).glob("*/model_final.pt"))
     assert references, (Path(alone) / "log").read_text(encoding="utf-8")
@@ -169,7 +169,7 @@ def metrics(place: str) -> list[Path]:
 
 
 def starts(place: str) -> int:
-    """Processes that submitit has started."""
+    """Return the number of processes that submitit has started."""
     return sum(
         path.read_text(encoding="utf-8").count("Starting with") for path in Path(place).glob(".submitit/*/*_log.*")
     )
@@ -199,12 +199,12 @@ def count(place: str, status: str) -> int:
 
 
 def named(place: str) -> int:
-    """Runs in the closing list of what did not finish."""
+    """Return the number of runs in the sweep's last list of unfinished runs."""
     return sum(line.startswith("  afl-run") for line in (Path(place) / "log").read_text(encoding="utf-8").splitlines())
 
 
 def process_at_a_run(place: str, sweep: subprocess.Popen) -> int:
-    """The process that holds the lock of a run that has evaluated twice."""
+    """Return the process that holds the lock of a run with two evaluations."""
     until = time.monotonic() + WAIT
     while time.monotonic() < until and sweep.poll() is None:
         for metrics in Path(place).glob("*/metrics.jsonl"):

@@ -42,7 +42,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
 
 @contextmanager
 def slurm() -> Iterator[None]:
-    """The cluster that this machine belongs to, or one of one node, without accounting, that ends with the block."""
+    """Use this machine's cluster, or start one of one node, without accounting, that ends with the block."""
     if shutil.which("sinfo") and subprocess.run(["sinfo"], capture_output=True).returncode == 0:
         yield
         return
@@ -90,7 +90,8 @@ def slurm() -> Iterator[None]:
 
 @contextmanager
 def two_ray_nodes() -> Iterator[Callable[[], None]]:
-    """A Ray cluster of two nodes with two cores each, ended with the block; what is yielded kills the second node."""
+    """Start a Ray cluster of two nodes with two cores each, which ends with the block; yield a function that kills a
+    node."""
     ray, port = [str(Path(sys.executable).with_name("ray"))], free_ports(1)[0]
     if not Path(ray[0]).exists():
         raise SystemExit("there is no Ray: pip install 'asyncfl_bench[ray]'")
@@ -112,7 +113,7 @@ def two_ray_nodes() -> Iterator[Callable[[], None]]:
 
 
 def raylets() -> set[int]:
-    """Processes of this machine that are the main one of a Ray node."""
+    """Return the main processes of this machine's Ray nodes."""
     names = {int(path.parent.name): path for path in Path("/proc").glob("[0-9]*/comm")}
     found = set()
     for pid, path in names.items():

@@ -30,7 +30,7 @@ BATCH = 64  # texts at once, the longest beside the longest: what is padded is n
 
 
 def embedded(bert: Bert, lines: list[str], length: int, kept: Path) -> np.ndarray:
-    """(N, E) float32 features of each text; those in the file ``kept`` are not computed again."""
+    """Return (N, E) float32 features of each text; those in the file ``kept`` are not computed again."""
     reader = bert.reader()
     ids = reader.ids([[line] for line in lines], length)
     network = bert.build((length,), 2, 0, reader.symbols, reader.padding)
@@ -72,8 +72,10 @@ def main() -> None:
 
 
 def made(name: str, data_dir: Path, encoder: str, length: int, judged_on: str | None) -> Path:
-    """The file of features, which is written unless it is there. Raises DataError, InputError or ConfigError, the last
-    for a file that was made of something else."""
+    """Write the file of features unless it exists, and return its path.
+
+    Raises DataError, InputError, and ConfigError for a file with other features.
+    """
     known = KNOWN[name]
     judged = judged_on or known.judged_on[0]
     out = data_dir / f"{name}-{Path(encoder).name}.npz"

@@ -42,7 +42,7 @@ def append(folder: Path, rows: list[Row], machine: str, cores: int, torch: str, 
 
 
 def slower(history: pd.DataFrame) -> pd.DataFrame:
-    """Rows whose whole range in the last measurement is worse than the range of the one before on such a machine."""
+    """Return rows whose range in the last measurement is worse than the whole range before, on one kind of machine."""
     found = []
     for _, own in history.groupby(["name", *WHERE], sort=False):
         if len(own) > 1:

@@ -56,7 +56,7 @@ CASES |= {f"{name} batch": [f"model={name}", f"client.batch_size={b}", *STEP] fo
 
 
 def made_up_data(folder: Path, side: int | None) -> Path:
-    """Images of that many pixels a side, or rows of numbers."""
+    """Return images with that many pixels a side, or rows of numbers."""
     path, rng, count = folder / f"{side}.npz", np.random.default_rng(0), 800 if side == 32 else 400
     if not path.exists():
         images, rows = (count, side or 1, side or 1, 3), (count, 600)
@@ -66,7 +66,7 @@ def made_up_data(folder: Path, side: int | None) -> Path:
 
 
 def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
-    """(bytes the run said it needs, peak bytes of its process), in a separate process."""
+    """Return (estimated bytes, peak bytes) of a run in a separate process."""
     program = "import json, sys; from asyncfl_bench import run; print(json.dumps(run(sys.argv[1:]).summary))"
     given = [*COMMON, "dataset=arrays", f"dataset.path={data}", f"output_dir={folder}", "rerun=true", *words]
     # else glibc keeps what threads have freed, and mini-batches
@@ -83,7 +83,7 @@ def run_alone(words: list[str], data: Path, folder: Path) -> tuple[int, int]:
 
 
 def compare(words: list[str], folder: Path) -> tuple[int, int]:
-    """(bytes estimated, bytes measured) of a run, both beyond those of its network alone, or with one sample."""
+    """Return (estimated, measured bytes) of a run, beyond those of its network alone, or with one sample."""
     model = [word for word in words if word.startswith("model")]
     if client := [word for word in words if word.startswith("client")]:  # an optimizer brings 200 MiB of torch with it
         model += [*client, "client.upload=difference"]

@@ -162,7 +162,7 @@ def speed_of_the_machine(proof: Proof) -> None:
 
 
 def stacks_of_models(proof: Proof) -> None:
-    """Gradients of a stack beside one model at a time, twice, among other rows, in other rows, and as a graph.
+    """Compare gradients of a stack with single ones: twice, among other rows, in other rows, and as a graph.
 
     The rows follow each other, as in a run, or begin at multiples of 64 bytes: else a CPU sums in another order.
     """
@@ -216,7 +216,7 @@ def has_equal_rows(proof: Proof, flat: FlatModel, w_rd: torch.Tensor, x: torch.T
 
 
 def gradients_as_graphs(proof: Proof) -> None:
-    """Gradients of large networks, operator by operator and as a graph."""
+    """Compare gradients of large networks, operator by operator and as a graph."""
     proof.head("network", "precision", "bits", "eager us", "graph us", "floor us", "MiB")
     for name, full in proof.cases(GRAPHED):
         size = 2 if proof.quick else full
@@ -249,7 +249,7 @@ def floor_seconds(proof: Proof, macs: int, d: int, b: int, numbers: int) -> floa
 
 
 def runs_of_the_engine(proof: Proof) -> None:
-    """Updates per second (W7: local steps) one after another and by the new executor, and its bits twice."""
+    """Measure updates per second (W7: local steps) one by one and in stacks, and compare the bits of two runs."""
     proof.head("workload", "sequential", "new", "executor", "floor", "new / floor", "bits twice")
     for name, executor in proof.cases(RUNS):
         rates, models = [], []
@@ -270,7 +270,8 @@ def runs_of_the_engine(proof: Proof) -> None:
 
 
 def group_of_runs(proof: Proof) -> None:
-    """Updates per second of runs in a group, in one process and in several, and their bits beside alone.
+    """Measure updates per second of runs in a group, in one process and in several, and compare their bits with single
+    runs.
 
     The first and the last run of each process are repeated alone. On a CPU the network is another one, whose rows of a
     stack begin at multiples of 64 bytes.
@@ -335,7 +336,7 @@ def measure_group(
 
 
 def cost_of_an_arrival(proof: Proof) -> None:
-    """Operators, launches and copies of an upload, and where the host waits for the device."""
+    """Measure operators, launches and copies of an upload, and where the host waits for the device."""
     proof.head("workload", "operators", *EVENTS, "waits by place")
     count = 2 if proof.quick else 60
     for name in ("W1",) if proof.quick else ("W1", "W3f", "W4a"):
@@ -367,7 +368,7 @@ def count_waits(proof: Proof, call: Callable[[], object], count: int) -> str:
 
 
 def memory_of_runs(proof: Proof) -> None:
-    """Peaks of a run and of an evaluation beside the estimate. On a CPU they are of the whole process."""
+    """Compare peak memory of a run and of an evaluation with the estimate. On a CPU it is that of the process."""
     proof.head("workload", "estimate MiB", "peak of uploads MiB", "peak of an evaluation MiB")
     for name in ("W1",) if proof.quick else ("W1", "W2", "W4a"):
         built, _ = proof.built_run(name, RUNS[name])

@@ -94,7 +94,7 @@ def limits() -> list[Limit]:
 
 @functools.cache
 def rules() -> dict[str, type]:
-    """By the name of its yaml, the class."""
+    """Return the class of each rule by the name of its yaml."""
     found = {}
     for path in sorted((ROOT / "conf" / "algorithm").glob("*.yaml")):
         module, _, name = yaml.safe_load(path.read_text(encoding="utf-8"))["_target_"].rpartition(".")
@@ -110,18 +110,18 @@ def sections(rule: type) -> dict[str, str]:
 
 
 def source(rule: type) -> str:
-    """Source of the rule's module and of the rules that it builds on, without what all rules share."""
+    """Return the source of the rule's module and of the rules that it builds on, without common modules."""
     modules = {one.__module__ for one in rule.__mro__} - {ServerRule.__module__, "builtins"}
     return "\n".join(inspect.getsource(importlib.import_module(module)) for module in sorted(modules))
 
 
 def keeps_in(rule) -> list[str]:
-    """Values of ``Needs.keeps`` in the sources of the rule."""
+    """Return the values of ``Needs.keeps`` in the sources of the rule."""
     return re.findall(r'keeps ?=.*?"(previous|sum|variate)"', source(rule))
 
 
 def kept_by_clients(rule) -> str:
-    """A rule may decide with its settings what its clients keep."""
+    """Return what the clients of a rule keep; its settings may decide it."""
     if rule.resumes_from is not ServerRule.resumes_from:
         return "d, the model it resumes from"
     kept = rule.needs.keeps or next(iter(keeps_in(rule)), None)
@@ -151,7 +151,7 @@ def steps(rule) -> str:
 
 
 def deployment(rule) -> str:
-    """Whether real clients can be served by the rule."""
+    """Return whether the rule can serve real clients."""
     if rule.needs.undeployable is not None:
         return "no"
     return "`answer_within`" if rule.needs.may_wait else "yes"
@@ -175,7 +175,7 @@ FACTS = {
 
 
 def told(rule) -> str:
-    """What it says; else the facts it uses, in the order of FACTS."""
+    """Return the rule's own sentence; otherwise the facts that it uses, in the order of FACTS."""
     if (said := sections(rule).get("Tells")) is not None:
         return said
     named = {
@@ -233,7 +233,7 @@ COLUMN, ROW, WIDTH, HEIGHT, TOP = 215, 34, 142, 22, 20
 
 
 def figure() -> str:
-    """Columns by how many steps a rule is away from one that becomes no other; what spans several passes between.
+    """Return the figure: a column for each number of steps to a rule that becomes no other rule.
 
     Limits between the same two rules are one arrow, solid if the first has the same bits."""
     edges = [*{(limit.rule, limit.other): limit for limit in reversed(limits())}.values()][::-1]
@@ -300,7 +300,8 @@ def levels(edges: list[Limit]) -> dict[str, int]:
 
 
 def heights(columns: dict[int, list], paths: list[list]) -> dict:
-    """Rows at which neighbours are near each other: each column by the mean row of its neighbours, some times over."""
+    """Return rows that put neighbours near each other: each column is sorted by its neighbours' mean row,
+    repeatedly."""
     beside: dict = {}
     for path in paths:
         for one, other in itertools.pairwise(path):

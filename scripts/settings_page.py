@@ -34,7 +34,7 @@ def table(rows: list[list[str]], header: str) -> list[str]:
 
 
 def settings_of_group(group: str) -> list[list[str]]:
-    """A row for each setting; choices whose lines are equal share it."""
+    """Return a row for each setting. Choices with equal lines share it."""
     choices = options(group)
     rows: dict[tuple[str, ...], list[str]] = {}
     for choice in choices:
@@ -64,7 +64,7 @@ def page() -> str:
 
 
 def sweeps_table() -> list[str]:
-    """A row for each sweep of a paper: its item, data and model of the paper, archived runs, scales without runs."""
+    """Return a row for each sweep of a paper: item, data and model of the paper, archived runs, scales without runs."""
     from asyncfl_bench import load_runs
     from asyncfl_bench.papers import paper_pages
 
@@ -92,7 +92,7 @@ def sweeps_table() -> list[str]:
 
 
 def missing_runs(sweep: str, profile: str, scale: str, length: str) -> str:
-    """How many runs are missing by their page: ``, 72 of 90 missing``; empty if none is."""
+    """Return the number of missing runs of a page: ``, 72 of 90 missing``; empty if none is missing."""
     folder = f"{profile}-{scale}" + (f"-{length}" if length != "standard" else "")
     page = ROOT / "results" / sweep / folder / "README.md"
     text = page.read_text(encoding="utf-8") if page.exists() else ""

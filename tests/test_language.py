@@ -56,17 +56,3 @@ def test_turns_are_found_in_strings_and_comments_across_lines_but_not_in_names(t
     code.write_text('begun = 1  # not under\n# way\nsay("It is no "\n    "number", {"begun": 2})\n"""Done\nanew."""\n')
     found = {turn.partition(": ")[2] for turn in forbidden_turns(code)}
     assert found == {"it is no number", "done anew.", "not under way"}
-
-
-DESCRIBED = """
-Adds|Asks|Begins|Builds|Changes|Checks|Closes|Computes|Ends|Evaluates|Fills|Gives|Hands|Keeps|Launches|Makes|Moves|Opens
-Puts|Raises|Reads|Removes|Replaces|Restores|Returns|Saves|Sends|Shows|Starts|Stops|Takes|Tells|Uses|Waits|Writes|Yields
-"""
-DESCRIBING = re.compile(rf'(?:->|def )[^\n]*:\n +"""(?:{"|".join(DESCRIBED.split())})\b(?! (?:of|on|for)\b)')
-
-
-def test_a_functions_docstring_is_imperative():
-    code = 'def read(path: Path) -> str:\n    """Reads a file."""\n'
-    assert DESCRIBING.search(code) and not DESCRIBING.search(code.replace("Reads", "Read"))
-    paths = [*ROOT.glob("src/**/*.py"), *ROOT.glob("scripts/**/*.py")]
-    assert not [path.name for path in paths if DESCRIBING.search(path.read_text(encoding="utf-8"))]

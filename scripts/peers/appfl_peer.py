@@ -30,7 +30,7 @@ DOES = {
 
 
 def simulation(workload: Workload, data: str):
-    """APPFL's driver, with no update made."""
+    """Return APPFL's driver, before its first update."""
     from appfl.agent.sim_client import SimClientAgent
     from appfl.agent.sim_server import SimServerAgent
     from appfl.vsim import AsyncSimDriver, ClientProfile
@@ -86,7 +86,7 @@ def simulation(workload: Workload, data: str):
 
 
 def further(driver, updates: int) -> int:
-    """Continues until this number of uploads more has arrived; each sends one client off, which trains at once."""
+    """Continue until this number of further uploads has arrived. Each dispatches one client, which trains at once."""
     before = len(driver.history)
     driver.server.server_agent_config.server_configs.num_global_epochs += updates
     driver.run()

@@ -48,7 +48,7 @@ class Failed(Exception):
 
 
 def command(words: list[str], seconds: float, environment: dict[str, str] | None = None) -> None:
-    """Runs it; Failed with the last line it wrote to standard error, or the time it was given."""
+    """Run a command. Raises Failed with its last line on standard error, or with its time limit."""
     try:
         done = subprocess.run(words, capture_output=True, encoding="utf-8", timeout=seconds, env=environment)
     except subprocess.TimeoutExpired as error:
@@ -61,7 +61,7 @@ def command(words: list[str], seconds: float, environment: dict[str, str] | None
 
 
 def installed(folder: Path, peer: str) -> str:
-    """The Python of the environment in ``folder``, made when it is missing, with ``peer`` in it."""
+    """Return the Python of the environment in ``folder`` with ``peer``, which is made if it is missing."""
     python = folder / "bin" / "python"
     pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     if not python.exists():
@@ -71,7 +71,7 @@ def installed(folder: Path, peer: str) -> str:
 
 
 def measured(peer: str, python: str, name: str, data: Path, repeats: int) -> dict:
-    """What the worker found, see ``worker.py``."""
+    """Return the worker's measurements (``worker.py``)."""
     environment = os.environ | {
         "PYTHONPATH": str(SCRIPTS.parent / "src"),  # for the network alone: our package needs no installing there
         "OMP_NUM_THREADS": "1",

@@ -21,7 +21,7 @@ DOES = {"W1": "FedBuff, asynchronous", "W3a": "its asynchronous SGD", "W3f": "Fe
 
 
 def _dataclass_with_shared_defaults(original: Callable) -> Callable:
-    """FLSim has instances of dataclasses as defaults of other dataclasses, which Python refuses since 3.11."""
+    """Allow FLSim's dataclass instances as defaults of dataclasses, which Python refuses since 3.11."""
 
     def dataclass(cls=None, /, **options):
         def decorate(cls):

@@ -33,7 +33,7 @@ WORKLOADS = {
 
 
 def network(workload: Workload) -> torch.nn.Module:
-    """The module our own runs train, built by our own code: it needs torch and nothing else."""
+    """Return the network of our own runs, which needs only torch."""
     from asyncfl_bench.models import convolutional, layers, networks
 
     if workload.network == "lenet5":
@@ -42,7 +42,7 @@ def network(workload: Workload) -> torch.nn.Module:
 
 
 def samples(path: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """The made-up training set as (N, C, H, W) float32 in [0, 1] and (N,) int64, ready for any of them."""
+    """Return the synthetic training set as (N, C, H, W) float32 in [0, 1] and (N,) int64."""
     import torch
 
     with np.load(path) as arrays:
@@ -52,6 +52,6 @@ def samples(path: str) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_batch_each(workload: Workload, x: torch.Tensor, y: torch.Tensor) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """For simulators that count local work in epochs: client i holds one batch, so that an epoch is one step."""
+    """Give each client one batch, so that an epoch is one step in simulators that count epochs."""
     size = workload.batch
     return [(x[i * size : (i + 1) * size], y[i * size : (i + 1) * size]) for i in range(workload.n_clients)]

@@ -51,7 +51,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Imported when asked for: frames need pandas, which a run does not wait for."""
+    """Import a name at its first use: frames need pandas, and a run need not wait for it."""
     if name in _FROM:
         from importlib import import_module
 

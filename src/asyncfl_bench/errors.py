@@ -83,7 +83,8 @@ def typed_line(error: BaseException) -> str:
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Whether memory could not be had: Python, torch and the loader of libraries each say it in their way."""
+    """Return True if an error means lack of memory. Python, torch and the loader of libraries have different
+    messages."""
     said = ("allocate memory", "failed to map segment", "out of memory", "not enough memory")
     return isinstance(error, MemoryError) or any(words in str(error) for words in said)
 
@@ -135,7 +136,7 @@ def list_some(names: Iterable[str], command: str = "") -> str:
 
 
 def did_you_mean(word: object, known) -> str:
-    """`` (did you mean 'ace'?)`` or an empty string."""
+    """Return `` (did you mean 'ace'?)`` or an empty string."""
     from difflib import get_close_matches
 
     names = {str(name).lower(): str(name) for name in known}

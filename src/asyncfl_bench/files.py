@@ -39,7 +39,7 @@ _LARGEST = 1e300  # a number of more digits is none of a page
 
 @contextmanager
 def atomic_write(path: Path, previous: Path | None = None) -> Iterator[BinaryIO]:
-    """An open binary file that takes the place of ``path`` when the block ends without an exception.
+    """Open a binary file that replaces ``path`` when the block ends without an exception.
 
     Readers see the old content or the new one. A failed block leaves the old content and no debris.
     previous  where the old content is moved, if anywhere; a kill just then leaves it there, and nothing under ``path``
@@ -167,7 +167,7 @@ def existing_file(path: str | None, allowed: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Where the user keeps what can be made again: ``asyncfl_bench`` in $XDG_CACHE_HOME, else in ~/.cache."""
+    """Return the folder of the user's caches: ``asyncfl_bench`` in $XDG_CACHE_HOME, else in ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or expand_home("~/.cache", "XDG_CACHE_HOME")) / "asyncfl_bench"
 
 
@@ -184,7 +184,7 @@ def is_locked(path: Path) -> bool:
 
 
 def read_json(path: Path, largest: float = _LARGEST_TEXT) -> Any:
-    """What a file holds that somebody else may have written. Raises OSError as ``open_regular``, and ValueError as
+    """Return the value of a file that may be foreign. Raises OSError as ``open_regular``, ValueError as
     ``parse_json``."""
     return parse_json(read_text(path, largest))
 
@@ -196,8 +196,8 @@ def read_text(path: Path, largest: float = _LARGEST_TEXT, errors: str = "strict"
 
 
 def parse_json(text: str) -> Any:
-    """The value of a text. Raises ValueError for what is not JSON or nested more deeply than anything this package
-    writes."""
+    """Return the value of a text. Raises ValueError if it is not JSON or is nested more deeply than this package's
+    files."""
     try:
         return _check_depth(json.loads(text))
     except RecursionError:
@@ -205,8 +205,10 @@ def parse_json(text: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """The same for YAML, whose anchors and aliases are refused too: a few lines of them unfold to any size, or to a
-    value within itself."""
+    """Return the value of a YAML file. Anchors and aliases are refused, because a few lines of them unfold to any size.
+
+    Raises as ``read_json``.
+    """
     import yaml
 
     text, loader = read_text(path), getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -227,7 +229,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def to_yaml(value: Any) -> str:
-    """The text of a value of plain containers, for ``read_yaml``: an object that is in it twice has no alias."""
+    """Return the YAML text of plain containers, without aliases, for ``read_yaml``."""
     import yaml
 
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -251,7 +253,7 @@ def _check_depth(value: Any) -> Any:
 
 
 def read_parquet(path: Path, cells: int = _MOST_CELLS) -> Any:
-    """The file's pyarrow.Table. Raises OSError, and ValueError for a damaged file and as ``check_unpacked_size``."""
+    """Return the file's pyarrow.Table. Raises OSError, ValueError if it is damaged, and as ``check_unpacked_size``."""
     from pyarrow import ArrowException
     from pyarrow.parquet import ParquetFile
 
@@ -308,7 +310,7 @@ def spreadsheet_cell(value: object) -> object:
 
 
 def read_tensors(path: Path, mapped: bool = False, checked: bool = True) -> Any:
-    """What torch saved in a file: plain containers and tensors, on the CPU.
+    """Return the plain containers and tensors that torch saved in a file, on the CPU.
 
     mapped  tensors stay in the file until they are used, as they may be larger than memory
     checked  the file is read once before, to find flipped bits
@@ -330,7 +332,7 @@ def read_tensors(path: Path, mapped: bool = False, checked: bool = True) -> Any:
 
 
 def say(message: str) -> None:
-    """A clean line on standard error. Nothing depends on its being read: a lost reader or a full disk ends no run."""
+    """Print a line on standard error. A lost reader or a full disk ends no run."""
     with suppress(OSError, ValueError):  # ValueError: closed
         if sys.stderr is not None:
             print(clean_text(message), file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ class Stream:
         return np.random.Generator(np.random.Philox(key=self._key, counter=counter))
 
     def integer(self, client: int = 0, count: int = 0) -> int:
-        """A 63-bit integer, to seed a library that requires a seed."""
+        """Return a 63-bit integer, as seed of a library."""
         return int(self(client, count).integers(2**63 - 1))
 
 

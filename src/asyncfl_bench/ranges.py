@@ -51,19 +51,19 @@ def absent(value: object) -> Absent:
 
 
 def at_least(least: float, null: str = "") -> Range:
-    """Finite numbers >= least. Raises TypeError for a bound that is not a number."""
+    """Allow finite numbers >= least. Raises TypeError for a bound that is not a number."""
     _check_bound("at_least", least)
     return Range(f">= {least:g}", lambda value: least <= value < math.inf, null)
 
 
 def greater_than(bound: float, null: str = "") -> Range:
-    """Finite numbers > bound. Raises TypeError for a bound that is not a number."""
+    """Allow finite numbers > bound. Raises TypeError for a bound that is not a number."""
     _check_bound("greater_than", bound)
     return Range(f"> {bound:g}", lambda value: bound < value < math.inf, null)
 
 
 def within(interval: str, null: str = "") -> Range:
-    """Numbers of an interval as it is written in mathematics: ``[0, 1)`` has 0 and not 1.
+    """Allow numbers of an interval in mathematical notation: ``[0, 1)`` has 0 and not 1.
 
     Raises TypeError for what is not written as an interval.
     """
@@ -83,7 +83,7 @@ def within(interval: str, null: str = "") -> Range:
 
 
 def one_of(*choices: str) -> Range:
-    """One of these words. Raises TypeError for what is not a word."""
+    """Allow one of these words. Raises TypeError for other types."""
     if not all(isinstance(one, str) for one in choices):
         raise TypeError('one_of takes words; write one_of("mean", "median")')
     return Range(choices=choices)
@@ -117,9 +117,11 @@ class CheckedSettings:
         of ``config.resolve.ORDER``."""
 
     def idle(self, facts: Facts) -> dict[str, str]:
-        """Settings that change no number, given the others and the rest of the run: by name under which circumstances,
-        and what acts instead. An empty name is the choice as a whole. Asked once all are resolved; a user who sets one
-        gets a message."""
+        """Return the settings without effect in this run by name, with the reason and with what acts instead.
+
+        An empty name is the choice as a whole. Called after all settings are resolved. A user who sets one of them gets
+        a message.
+        """
         return {}
 
 
@@ -206,7 +208,7 @@ def setting_texts(schema: Any) -> dict[str, str]:
 
 
 def values_outside(schema: type) -> dict[str, object]:
-    """A value outside of each range, by the name of the setting."""
+    """Return a value outside of each range, by the name of the setting."""
     numbers = (-1, 0, 2, -1e9, 1e9)
     found: dict[str, object] = {}
     for name, (limits, _) in _ranges(schema).items():
@@ -217,7 +219,7 @@ def values_outside(schema: type) -> dict[str, object]:
 
 
 def absent_settings(config: Any, prefix: str) -> list[str]:
-    """Dotted keys of the settings, also of nested sections, that have their value of ``absent``."""
+    """Return the dotted keys of settings, also of nested sections, that have their value of ``absent``."""
     schema: Any = type(config)
     marks = _annotated(schema, Absent)
     found = [f"{prefix}{name}" for name, mark in marks.items() if getattr(config, name) == mark.value]
@@ -229,13 +231,13 @@ def absent_settings(config: Any, prefix: str) -> list[str]:
 
 @cache
 def _ranges(schema: Any) -> dict[str, tuple[Range, Any]]:
-    """(range, type) by field."""
+    """Return (range, type) by field."""
     return {name: (limits, get_type_hints(schema)[name]) for name, limits in _annotated(schema, Range).items()}
 
 
 @cache
 def _annotated(schema: Any, kind: type) -> dict[str, Any]:
-    """The annotation of that kind by field. A subclass that only changes a default keeps it."""
+    """Return the annotation of that kind by field. A subclass that only changes a default keeps it."""
     found: dict[str, Any] = {}
     for cls in reversed(schema.__mro__):
         hints = get_type_hints(cls, include_extras=True)

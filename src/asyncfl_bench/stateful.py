@@ -21,12 +21,12 @@ class Stateful:
     state_device: Any = None
 
     def parts(self) -> dict[str, Stateful]:
-        """Parts with a state, by the key under which theirs is nested."""
+        """Return the parts with a state by their keys in this state."""
         return {}
 
     def state_dict(self) -> dict:
-        """Containers that ``torch.load`` accepts with ``weights_only=True``. Containers are copies, tensors are those
-        in use."""
+        """Return containers that ``torch.load`` accepts with ``weights_only=True``. Containers are copies, tensors are
+        those in use."""
         state: dict[str, Any] = {name.lstrip("_"): copy_containers(getattr(self, name)) for name in self.state_names}
         return state | {name: part.state_dict() for name, part in self.parts().items()}
 
@@ -44,7 +44,7 @@ class Stateful:
 
 
 def copy_containers(value: Any, device: Any = None) -> Any:
-    """The value with copies of its containers: lists for sets and deques, plain dicts. device: for its tensors."""
+    """Return the value with copied containers: lists for sets and deques, plain dicts. device: for its tensors."""
     if isinstance(value, dict):
         return {key: copy_containers(one, device) for key, one in value.items()}
     if isinstance(value, tuple):

@@ -83,7 +83,7 @@ class Rows(Stateful):
         self._near_d = None if self.rows_nd.device == like_d.device else like_d.new_empty(shape[1:], dtype=dtype)
 
     def __getitem__(self, row: int) -> torch.Tensor:
-        """(d,) the row on the device: the row itself where it is there, else a copy lent until the next look."""
+        """Return the (d,) row on the device: itself, or a copy that is valid until the next access."""
         return self.rows_nd[row] if self._near_d is None else self._near_d.copy_(self.rows_nd[row])
 
     def put(self, row: int, vector_d: torch.Tensor) -> None:
@@ -91,7 +91,7 @@ class Rows(Stateful):
 
 
 def bytes_of(state) -> int:
-    """Bytes of all tensors in nested dicts and lists."""
+    """Return the bytes of all tensors in nested dicts and lists."""
     if isinstance(state, dict):
         return sum(bytes_of(value) for value in state.values())
     if isinstance(state, (list, tuple)):
@@ -140,7 +140,7 @@ def _create_mapped_file(shape: tuple[int, int], dtype: torch.dtype, folder: Path
 
 
 def _pin_memory(rows_nd: torch.Tensor) -> torch.Tensor:
-    """The same tensor with its memory locked. Torch's own pinned memory is rounded up to a power of two."""
+    """Return the tensor after its memory is locked. Torch would round pinned memory up to a power of two."""
     import torch
 
     runtime, address = torch.cuda.cudart(), rows_nd.data_ptr()

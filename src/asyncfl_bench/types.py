@@ -209,8 +209,8 @@ class ServerPart(Protocol):
         bias_c: torch.Tensor | None = None,
         out_d: torch.Tensor | None = None,
     ) -> Reply:
-        """The gradient with respect to ``a``, of its shape, of the mean cross-entropy of logits + ``bias_c``, and that
-        loss. With ``out_d`` the gradient at ``s_d`` of the same is written there, in the same pass."""
+        """Return the gradient of the mean cross-entropy of logits + ``bias_c`` with respect to ``a``, of its shape, and
+        the loss. With ``out_d`` the same pass also writes the gradient at ``s_d`` there."""
         ...
 
 
@@ -229,7 +229,7 @@ class Recorder:
     rows_of_step: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def decisions(self) -> list[tuple]:
-        """Decisions of the last server iteration: rows of numbers in the order of ``decision_columns``.
+        """Return decisions of the last server iteration: rows of numbers in the order of ``decision_columns``.
 
         Called once after each server iteration; rule.parquet (trace=true) has the rows with the iteration's number.
         clients.parquet counts kept uploads if there are columns ``client`` and ``kept`` (0 or 1).
@@ -264,7 +264,7 @@ class Footprint:
         return NUMBER_BYTES * self.client_parameters
 
     def message_bytes(self, samples: int) -> int:
-        """Of their activations; labels are not counted."""
+        """Return the bytes of activations, without labels."""
         return NUMBER_BYTES * self.activation * samples
 
 
@@ -289,7 +289,7 @@ class ClientTable:
         return len(self.samples_n)
 
     def log_shares(self, tau: float = 1.0) -> np.ndarray:
-        """(n, C) tau times the logarithms of each client's label shares, from its samples of each class.
+        """Return (n, C) tau times the logarithms of each client's label shares, from its samples of each class.
 
         Added to the logits of a client's loss they make a class cost what it is worth to that client (logit adjustment,
         GAS equation 6, whose printed numerator lacks a bracket). A class that it does not hold gets almost no gradient
@@ -321,11 +321,11 @@ class Workload:
         return self.k == 1 and not self.epochs
 
     def steps(self, held: int, k: int) -> int:
-        """Mini-batch steps of a client that holds ``held`` samples."""
+        """Return the mini-batch steps of a client that holds ``held`` samples."""
         return k * self._steps_per_pass(held) if self.epochs else k
 
     def samples(self, held: int, k: int) -> int:
-        """Samples it goes through, each as often as it is used."""
+        """Return the number of samples that it uses, with repetitions."""
         if self.epochs:
             return k * held
         passes, rest = divmod(k, self._steps_per_pass(held))

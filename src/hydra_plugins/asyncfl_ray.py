@@ -48,7 +48,7 @@ with suppress(ImportError):
             return launch_job_on_ray(self.hydra_context, self.ray_cfg.remote, config, self.task_function, state)
 
         def _stop(self, tasks: Sequence[Any]) -> None:
-            """Runs that wait are dropped; an active run, on whatever node, is stopped as by Ctrl-C."""
+            """Drop waiting runs, and stop an active run, on any node, as by Ctrl-C."""
             from asyncfl_bench.multirun import launchers, pending
 
             for task in tasks:

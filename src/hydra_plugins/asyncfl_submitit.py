@@ -45,7 +45,7 @@ with suppress(ImportError):
                 raise
 
         def stop(self, jobs: Sequence[Any]) -> None:
-            """Called when Ctrl-C ends the wait for the jobs."""
+            """Stop the jobs. Called when Ctrl-C ends the wait for them."""
 
     class Local(BatchSubmitter):
         """Processes of this machine. They would outlive this one, so they get the signal to save themselves."""

@@ -84,7 +84,7 @@ class Decision:
     seconds_before: float = 0.0
 
     def path(self, folder: Path) -> Path:
-        """The same for the same runs and ``compare``."""
+        """Return the file of decisions in a folder. Equal runs and ``compare`` have the same file."""
         text = " ".join([self.compare, *self.experiments])
         return folder / _FILES.replace("*", hashlib.sha256(text.encode()).hexdigest()[:8])
 

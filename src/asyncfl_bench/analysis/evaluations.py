@@ -51,7 +51,7 @@ def late_values(points: pd.DataFrame, metric: str = ACCURACY) -> pd.Series:
 def mean_curve(
     points: pd.DataFrame, axis: str, metric: str = ACCURACY, logarithmic: bool = False, limit: float | None = None
 ) -> pd.DataFrame:
-    """The mean over runs (the seeds of one series and cell) with one sample standard deviation to either side.
+    """Return the mean over runs (the seeds of one series and cell), and the mean minus and plus one standard deviation.
 
     points       of these runs only
     logarithmic  places are spread as on a logarithmic axis, from the first evaluation after 0

@@ -193,7 +193,7 @@ def split_codes(runs: pd.DataFrame, counted: pd.Series | bool = True) -> pd.Seri
 
 
 def cells_in_order(runs: pd.DataFrame, cells: Sequence[str]) -> list[str]:
-    """The names of the cells, by the values of their keys: numbers by their size."""
+    """Return the names of the cells, sorted by the values of their keys, numbers by size."""
     columns = [runs[key] for key in cells]
     values = {cell: tuple(map(sort_key, own)) for cell, *own in zip(runs["cell"], *columns, strict=True)}
     return sorted(values, key=lambda cell: values[cell])
@@ -270,7 +270,7 @@ def _variant_keys(
 
 
 def _experiments_beyond(grid: Grid, runs: pd.DataFrame, known: set[str], tuned: str) -> set[str]:
-    """Experiments of the sweep's cells with values of the tuned setting that only ``runs`` have."""
+    """Return the experiments of the sweep's cells whose values of the tuned setting only ``runs`` have."""
     if tuned not in runs:
         return set()
     unknown = runs[~runs["experiment"].isin(known) & runs["status"].isin(MEASURED)]

@@ -305,8 +305,8 @@ AT_BUDGET = tuple(name for name, kind in MEASURES.items() if kind.compute is Non
 
 
 def kept_shares(run: pd.DataFrame) -> dict[str, float]:
-    """Shares [%] of a run's uploads that were kept: of all, of the slow and the fast quarter of the clients, and by
-    samples in them, of the label least and most kept."""
+    """Return shares [%] of a run's uploads that were kept: of all, of the slow and the fast quarter of the clients, and
+    by samples in them, of the label least and most kept."""
     by_speed = run.sort_values("mean_delay", kind="stable")
     quarter = -(-len(run) // 4)
     parts = {"all": run, "slow quarter": by_speed.tail(quarter), "fast quarter": by_speed.head(quarter)}

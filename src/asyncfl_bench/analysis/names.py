@@ -75,7 +75,7 @@ ETA = "algorithm.eta"  # c * sqrt(n / T), so told by algorithm.c where that is g
 
 @cache
 def rule_classes() -> dict[str, type]:
-    """Class of each rule of this package, by the name of its yaml."""
+    """Return the class of each rule of this package by the name of its yaml."""
     found = {}
     for path in (config_directory() / "algorithm").glob("*.yaml"):
         module, _, class_name = class_names(path)[0].rpartition(".")
@@ -122,7 +122,7 @@ def series_label(algorithm: str, variant: Mapping[str, object], own: str | None 
 
 
 def cell_label(keys: Sequence[str], cell: Sequence[object]) -> str:
-    """``α = 0.1, β = 5``; without those that are not set (``-``, NaN)."""
+    """Return ``α = 0.1, β = 5``, without settings that have no value (``-``, NaN)."""
     known = [(key, value) for key, value in zip(keys, cell, strict=True) if str(value) not in ("-", "nan")]
     return ", ".join(setting_label(key, value) for key, value in known)
 
@@ -141,14 +141,14 @@ def short_value(key: str, value: object) -> str:
 
 
 def axis_label(axis: str, units: Iterable[object] = ()) -> str:
-    """``server iterations``; ``virtual time [ticks]``, ``virtual time [s or ticks]`` where runs differ in it."""
+    """Return ``server iterations``; ``virtual time [ticks]``, ``virtual time [s or ticks]`` if runs differ in it."""
     known = {"s" if unit == "seconds" else str(unit) for unit in units if unit is not None and unit == unit}
     text, unit = AXES.get(axis, axis.replace("_", " ")), " or ".join(sorted(known - {""}))
     return f"{text} [{unit}]" if axis == "virtual_time" and unit else text
 
 
 def metric_label(metric: str) -> str:
-    """``test accuracy [%]`` for ``test/accuracy``; other names with blanks for their signs."""
+    """Return ``test accuracy [%]`` for ``test/accuracy``; other names with blanks for their signs."""
     text = metric.replace("/", " ").replace("_", " ")
     return f"{text} [%]" if is_percent(metric) else text
 
@@ -174,8 +174,11 @@ def natural_key(value: object) -> tuple:
 
 
 def series_order(label: str) -> tuple:
-    """A sort key: rules in the order of ``algorithms.SHOWN_ORDER``, then other series by their letters, whatever their
-    case; variants by their numbers."""
+    """Return a sort key: first rules in the order of ``algorithms.SHOWN_ORDER``, then other series by name, ignoring
+    case.
+
+    Variants are sorted by their numbers.
+    """
     base, _, variant = label.partition(", ")
     places = {algorithm_label(algorithm): place for place, algorithm in enumerate(SHOWN_ORDER)}
     place = places.get(base.partition("+")[0], len(places))

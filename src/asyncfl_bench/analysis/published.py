@@ -68,7 +68,7 @@ class PublishedNumbers:
         return pd.DataFrame(found, index=rows.index)
 
     def curves_of(self, paper: str, cell: pd.Series) -> dict[str, pd.DataFrame]:
-        """Series -> columns x (from when the clients began to work) and y [%]."""
+        """Return the columns x (0: clients begin to work) and y [%] of each series."""
         if not self.curves:
             return {}
         rows = matching_rows(read_published(paper, self.curves), cell)

@@ -49,7 +49,7 @@ class Grid:
 
 
 def grid_of(sweep: str, profile: str, scale: str, length: str = "standard", more: Sequence[str] = ()) -> Grid:
-    """The jobs of a sweep, composed. Raises ConfigError when there is no such sweep, profile or scale.
+    """Return the composed jobs of a sweep. Raises ConfigError for an unknown sweep, profile or scale.
 
     more  further overrides, as on the command line: ``["seed=0,1"]``
     """
@@ -160,7 +160,7 @@ def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Serie
 
 
 def leave_out_other_data(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
-    """Runs on other samples than the rest with the same settings of the data: another file under the same name.
+    """Leave out runs whose samples differ from those of most runs with equal data settings, as from another file.
 
     Data may be drawn from the seed; where two seeds have the same samples, they are not, and all seeds must agree.
     """

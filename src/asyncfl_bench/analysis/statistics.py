@@ -145,7 +145,7 @@ def interquartile_mean(values_c: Floats) -> float:
 
 
 def stratified_bootstrap(values_cs: Floats | pd.DataFrame) -> tuple[float, float]:
-    """95 % interval of the interquartile mean over cells: seeds are drawn again with replacement, the same number.
+    """Return the 95 % interval of the interquartile mean over cells, by resampling the seeds with replacement.
 
     One draw of seeds serves all cells, since a seed's data and initial model are in every cell: drawn apart for each of
     16 cells with a correlation of 0.5, "95 %" intervals miss the truth in 60 % of cases. Percentiles are widened for
@@ -191,7 +191,7 @@ def probability_of_improvement(a_cs: Floats | pd.DataFrame, b_cs: Floats | pd.Da
 
 
 def sampling_error(accuracy_percent: float, test_samples: int) -> float:
-    """Binomial standard error of an accuracy on ``test_samples`` samples [points]; 0 and 100 % count as half
+    """Return the binomial standard error of an accuracy on ``test_samples`` samples [points]; 0 and 100 % count as half
     a sample away from it, so that no accuracy is free of error.
 
     >>> round(sampling_error(50.0, 100), 3)
@@ -202,7 +202,8 @@ def sampling_error(accuracy_percent: float, test_samples: int) -> float:
 
 
 def order_agreement(measured: Floats, published: Floats) -> float:
-    """Kendall's tau-b of two lists of values of the same things, in -1 .. 1; NaN where ties or length leave none."""
+    """Return Kendall's tau-b, in -1 .. 1, of two lists of values of the same things; NaN if ties or length leave
+    none."""
     return float(stats.kendalltau(measured, published).statistic) if len(measured) > 1 else math.nan
 
 

@@ -23,7 +23,7 @@ _MIN_UPLOADS = 10  # of a bin of the drift
 
 
 def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("cell",)) -> pd.DataFrame:
-    """One row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
+    """Return a row per series and ``by`` (columns of ``runs``): means over steps and seeds, in squared gradient norms.
 
     a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
     frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2;
@@ -59,7 +59,7 @@ def _run_errors(run: pd.Series, lines: pd.DataFrame) -> dict[str, float]:
 
 
 def predicted_noise(run: pd.Series, lines: pd.DataFrame) -> float:
-    """E|A|^2 as the paper has it (section 4, K = 1): sigma^2 over the number of uploads in a step's mean.
+    """Return the paper's E|A|^2 (section 4, K = 1): sigma^2 divided by the uploads in a step's mean.
 
     sigma^2 for ASGD, sigma^2 / M for FedBuff and CA2FL, over all uploads; sigma^2 / n for ACE and sigma^2 / n_t for
     ACED, over the uploads in the cache, where slow clients count as much as busy ones. NaN for other rules.
@@ -87,7 +87,7 @@ def drift_by_staleness(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def drift_ratios(runs: pd.DataFrame, table: pd.DataFrame, cells: Sequence[str], skew: str) -> pd.DataFrame:
-    """Drift and zeta^2 under the strongest skew over those under the weakest, at the least staleness that both have.
+    """Return drift and zeta^2 at the strongest skew divided by those at the weakest, at the least common staleness.
 
     One row per series and value of the other keys; empty where there is one skew only.
     table  of ``error_table`` with the keys of its cells; cells: these keys; skew: one of them

@@ -31,7 +31,7 @@ def run(
     config_dir: ConfigDirs = None,
     **settings: Any,
 ) -> RunResult:
-    """One run: ``run(algorithm="ace", seed=3)``, ``run({"algorithm": "ace", "delay.beta": 10})`` or the words of the
+    """Do one run: ``run(algorithm="ace", seed=3)``, ``run({"algorithm": "ace", "delay.beta": 10})`` or the words of the
     command line, ``run(["algorithm=ace", "seed=3"])``.
 
     overrides   a list of words or a mapping; settings: more of the latter, ``client={"lr": 0.1}`` for ``client.lr``
@@ -73,7 +73,8 @@ def run(
 
 
 def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDirs = None, **settings: Any) -> list[RunResult]:
-    """A multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"], seed=range(3))``.
+    """Run a multirun: ``sweep(["sweep=ace/figure2", "scale=small"])``, ``sweep(algorithm=["ace", "asgd"],
+    seed=range(3))``.
 
     A list of values is an axis; for settings that are lists, a list of lists: ``{"model.hidden": [[200], [50]]}``.
     ``decide="mine"`` adds seeds until that method is decided against each other one, ``decide=True`` until all pairs or

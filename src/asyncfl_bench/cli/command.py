@@ -53,7 +53,7 @@ class JsonObject:
 
 
 def main() -> None:
-    """The command, its modules loaded."""
+    """Run the command, with its modules loaded."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch: idle threads sleep instead of spinning
     for number in stopping_signals():
         signal.signal(number, _handle_stop_signal)
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _handle_stop_signal(number, frame):
-    """The first Ctrl-C or SIGTERM lets jobs in other processes save themselves; a second one does not wait."""
+    """Let jobs in other processes save themselves at the first Ctrl-C or SIGTERM; do not wait at the second."""
     if pending.state.stopped:
         end_soon()
     else:

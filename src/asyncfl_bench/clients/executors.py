@@ -58,7 +58,7 @@ class SequentialComputer(Computer):
             self._bias_nc = task.from_numpy(task.clients.log_shares(tau).astype(np.float32))
 
     def begin(self, pieces: list[Work], start: Start, out_pd: torch.Tensor, blocks: Blocks) -> PendingUploads:
-        """See queue.Computer."""
+        """Begin as ``queue.Computer`` says."""
         network = self._network or self.task.flat
         uploads = [self._compute_one(work, start, out_d, network) for work, out_d in zip(pieces, out_pd, strict=True)]
         return lambda: uploads

@@ -196,7 +196,7 @@ def _to_dataclass(schema: type, values: dict, prefix: str):
 
 
 def _build_dataclass(schema: type, values: dict, prefix: str):
-    """As ``_to_dataclass``, without its cache."""
+    """Build the dataclass as ``_to_dataclass``, without its cache."""
     known = setting_fields(schema)
     dotted = f"{prefix}." if prefix else ""
     hints: dict[str, Any] = get_type_hints(schema)
@@ -327,7 +327,7 @@ def _unknown_setting(
 
 
 def replace_limits(tree: dict[str, Any], words: Sequence[Override]) -> None:
-    """Limits among ``words`` replace all limits that yaml files set, except a target, which a run may miss.
+    """Replace all limits of yaml files by limits among ``words``, except a target, which a run may miss.
 
     Raises ConfigError when none is left.
     """

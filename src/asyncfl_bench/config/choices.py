@@ -51,12 +51,12 @@ VARIANTS = {
 
 
 def options(group: str) -> list[str]:
-    """The choices of a group in every place, in alphabetical order."""
+    """Return the choices of a group in every place, in alphabetical order."""
     return sorted(set().union(*(place.choices(group) for place in places())))
 
 
 def choice_file(group: str, choice: str) -> Path:
-    """The yaml of a choice. Raises ConfigError where there is none, or where two places have one."""
+    """Return the yaml of a choice. Raises ConfigError if there is none, or if two places have one."""
     owners = [place for place in places() if choice in place.choices(group)]
     if not owners and "," in choice:
         raise ConfigError(group, choice, f"must be one choice; {describe_multirun(group, choice.strip('[]'))}")
@@ -70,7 +70,7 @@ def choice_file(group: str, choice: str) -> Path:
 
 
 def groups() -> dict[str, str]:
-    """Config groups in the order of conf/config.yaml, each with the one-line description beside it there."""
+    """Return the config groups in the order of conf/config.yaml, each with its description there."""
     described = {}
     for line in (places()[0].conf / "config.yaml").read_text(encoding="utf-8").splitlines():
         entry, _, comment = line.partition("#")
@@ -81,7 +81,7 @@ def groups() -> dict[str, str]:
 
 
 def choices_with(group: str, setting: str) -> list[str]:
-    """The choices of a part's group that have this setting, by their yaml or by a class of this package."""
+    """Return the choices of a part's group that have this setting, by their yaml or by a class of this package."""
     searched = places() if group in (*PARTS, *LISTED) else []
     files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
     line = re.compile(rf"^(  )?{re.escape(setting)}:", re.M)  # indented in a file that sets other sections, too
@@ -256,7 +256,7 @@ def translate_error(error: Exception, overrides: list[str]) -> ConfigError:
 
 
 def variant(group: str, choice: str) -> dict[str, Any] | None:
-    """The settings in one section, for ``paper_algorithm`` and ``PAPER/fair/fedbuff``; None without that section.
+    """Return the settings of a section, as of ``paper_algorithm`` and ``PAPER/fair/fedbuff``; None without it.
 
     The file's own settings replace those of a file that it includes. Raises ConfigError for a malformed section.
     """
@@ -267,7 +267,7 @@ def variant(group: str, choice: str) -> dict[str, Any] | None:
 
 
 def papers_with(profile: str) -> list[str]:
-    """The papers that a profile other than `published` is there for; `none` is a run without a paper."""
+    """Return the papers that have a profile other than `published`; `none` is a run without a paper."""
     return [paper for paper in options("paper") if variant("paper_profile", f"{paper}/{profile}") is not None]
 
 

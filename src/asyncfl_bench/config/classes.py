@@ -56,7 +56,7 @@ _OTHERS = (PACKAGE, "torch", "torchvision")  # packages whose versions a summary
 
 
 def part_class(key: str, name: str) -> Any:
-    """The class that a yaml names. Raises ConfigError: no such module, one that cannot be imported, no such class."""
+    """Return the class that a yaml names. Raises ConfigError if module or class is missing, or cannot be imported."""
     allow_local_modules()
     module_name, _, class_name = name.rpartition(".")
     check(bool(module_name), key, name, "a class as MODULE.CLASS")
@@ -262,7 +262,7 @@ def _code_of(value: Any) -> CodeType | None:
 
 
 def _names_in(code: CodeType | None) -> Iterator[str]:
-    """The names of attributes and globals in a function and in the functions within it."""
+    """Yield the names of attributes and globals in a function and in the functions within it."""
     if code is not None:
         yield from code.co_names
         for constant in code.co_consts:
@@ -270,14 +270,14 @@ def _names_in(code: CodeType | None) -> Iterator[str]:
 
 
 def _parameters(method: FunctionType) -> tuple[list[str], list[str]]:
-    """The parameters that the program passes: by place, by name."""
+    """Return the parameters that the program passes: by position, by name."""
     kinds = {name: one.kind for name, one in inspect.signature(method).parameters.items()}
     by_place = [name for name, kind in kinds.items() if kind == inspect.Parameter.POSITIONAL_OR_KEYWORD]
     return by_place, [name for name, kind in kinds.items() if kind == inspect.Parameter.KEYWORD_ONLY]
 
 
 def _header(method: FunctionType) -> str:
-    """The parameters as in a definition, without their types."""
+    """Return the parameters as in a definition, without types."""
     by_place, by_name = _parameters(method)
     return f"({', '.join([*by_place, *(['*', *by_name] if by_name else [])])})"
 

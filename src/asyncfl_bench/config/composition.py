@@ -123,7 +123,7 @@ class Compositions:
 
 
 def chosen_config(overrides: Sequence[str]) -> Any:
-    """The config with what ``overrides`` choose, each at its first value: a sweep file's own settings depend on that.
+    """Return the config chosen by ``overrides``, each at its first value. A sweep file's own settings depend on it.
 
     Raises ConfigError.
     """

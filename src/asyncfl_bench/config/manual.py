@@ -24,7 +24,7 @@ _WIDTH = 100
 
 
 def overview() -> str:
-    """The groups with one line each."""
+    """Return the groups, one line each."""
     lines = [
         "afl-run: simulate asynchronous federated learning.",
         "",
@@ -137,7 +137,7 @@ def describe_choice(group: str, choice: str) -> str:
 
 
 def _settings(schema: Any, values: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, object, str, str]]:
-    """(key, what the yaml sets, what it may be, what it means) of every setting."""
+    """Return (key, value in the yaml, allowed values, meaning) of every setting."""
     hints, defaults, texts = get_type_hints(schema), default_values(schema), setting_texts(schema)
     for name, field in setting_fields(schema).items():
         key = f"{prefix}{name}"
@@ -154,7 +154,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _comments(path: Path) -> dict[str, str]:
-    """Dotted key -> the comment beside it."""
+    """Return the comment of each dotted key."""
     found: dict[str, str] = {}
     above: list[tuple[int, str]] = []
     for line in path.read_text(encoding="utf-8").splitlines():

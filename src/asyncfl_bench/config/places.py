@@ -41,7 +41,8 @@ class Place:
         return self.sweeps if group == "sweep" else self.conf / group
 
     def choices(self, group: str) -> set[str]:
-        """``ace/figure2`` for a yaml in a subfolder; what is below a choice (paper/ace/, paper/ace.yaml) is its."""
+        """Return names such as ``ace/figure2`` for a yaml in a subfolder. What is below a choice (paper/ace/) belongs
+        to it."""
         folder = self.folder(group)
         names = {str(path.relative_to(folder).with_suffix("")) for path in folder.rglob("*.yaml")}
         return {name for name in names if not any(str(above) in names for above in Path(name).parents)}
@@ -51,7 +52,7 @@ _by_hand: list[Place] = []
 
 
 def config_directory() -> Path:
-    """This package's own groups: package data of an installed wheel, or the repository's ``conf/``."""
+    """Return the folder of this package's groups: package data of a wheel, or the repository's ``conf/``."""
     packaged = Path(__file__).parents[1] / "conf"
     return packaged if packaged.is_dir() else Path(__file__).parents[3] / "conf"
 
@@ -68,7 +69,7 @@ def checkout_directory() -> Path | None:
 
 
 def places() -> list[Place]:
-    """All there are, this package's own first."""
+    """Return all places, this package's own first."""
     conf = config_directory()
     own = Place(PACKAGE, conf, conf.parent / "sweeps", Path(__file__).parents[1] / "papers")
     return [own, *_installed_places(tuple(sys.path)), *_by_hand]
@@ -159,7 +160,7 @@ def class_names(path: Path) -> list[str]:
 
 
 def paper_folders() -> dict[str, Path]:
-    """Paper -> the folder of its pages, claims and published numbers, in every place."""
+    """Return the folder of each paper's pages, claims and published numbers, in every place."""
     found: dict[str, Path] = {}
     for place in places():
         for path in sorted(place.papers.glob("*/pages.py")) + sorted(place.papers.glob("*/claims.yaml")):

@@ -199,7 +199,7 @@ def _facts(settings: Settings, needs_outputs: bool) -> Facts:
 
 
 def _setting_value(config: Any, name: str | None) -> tuple[str, Any] | None:
-    """The name and the value of a setting; None where there is no name or no value yet."""
+    """Return the name and the value of a setting; None without a name or without a value yet."""
     value = None if name is None else vars(config)[name]
     return None if name is None or value is None else (name, value)
 

@@ -62,7 +62,7 @@ def saved_config(path: Path, key: str = "resume") -> dict[str, Any]:
 
 
 def identity_in(directory: Path) -> str | None:
-    """The identity of the run that the directory's config.yaml describes; None when that cannot be read."""
+    """Return the identity of the run in the directory's config.yaml; None if it cannot be read."""
     try:
         return check_settings(saved_config(directory)).identity
     except ConfigError:

@@ -326,7 +326,7 @@ def results_version_of(rule: object) -> int:
 
 
 def identity_of_tree(tree: dict, digests: Mapping[str, str] = MappingProxyType({})) -> str:
-    """8 hex digits of a hash over what decides the numbers of a run with this resolved config.
+    """Return 8 hex digits: a hash of the settings in a resolved config that decide a run's numbers.
 
     tree     its `absent` names settings and groups that are left out: `absent_settings` finds them
     digests  by part, of the files that its `path` or `folder` names: what is in them decides the numbers, not where

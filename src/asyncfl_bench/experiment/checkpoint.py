@@ -76,8 +76,8 @@ class Checkpoints:
         return None
 
     def save(self, aloud: bool = False) -> None:
-        """``aloud``: says how large it is. Raises BenchError when the file cannot be written or would be larger than
-        ``checkpoint.max_mib``; the one before it then stays."""
+        """Save the state; ``aloud`` prints its size. Raises BenchError when the file cannot be written or would be
+        larger than ``checkpoint.max_mib``; the one before it then stays."""
         parts, most = self._components, self._settings.checkpoint.max_mib
         self._saved_iteration = parts.simulation.counters.iteration
         of_observers = self._settings.tree[OBSERVERS]

@@ -103,7 +103,7 @@ class Components(Foundation):
         return self.chosen.name
 
     def state_dict(self) -> dict:
-        """What the numbers of the run depend on from here on."""
+        """Return the state that the run's further numbers depend on."""
         parts = {name: getattr(self, name).state_dict() for name in ("simulation", "rule", "executor")}
         return parts | {"model_d": self.model_d}
 
@@ -116,7 +116,7 @@ class Components(Foundation):
         self.executor.load_state_dict(state["executor"], self.model_d, computed)
 
     def state_bytes(self) -> dict[str, int]:
-        """Bytes of the tensors that the rule and the clients keep from one upload to the next, workspaces left out."""
+        """Return the bytes of tensors that rule and clients keep between uploads, without workspaces."""
         memories = self.executor.memories
         clients = 0 if memories is None else bytes_of(memories.state_dict())
         return {"server": bytes_of(self.rule.state_dict()), "clients": clients}

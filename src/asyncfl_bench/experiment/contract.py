@@ -65,12 +65,12 @@ class Candidate:
         self.clients = ClientTable(np.full(n, 10), np.eye(n, 3, dtype=int) * 8 + 1)
 
     def build(self) -> ServerRule:
-        """An equipped rule, not started."""
+        """Return an equipped rule that is not started."""
         part: Any = TrialPart(D - 1)
         return self.settings.build_rule(Storage(), Streams(self.settings.root.seed), TrialServer(), part)
 
     def start(self) -> tuple[ServerRule, torch.Tensor]:
-        """(a started rule, its (D,) model of zeros)."""
+        """Return a started rule and its (D,) model of zeros."""
         rule, model_d = self.build(), torch.zeros(D)
         rule.start(model_d, self.clients, self.settings.parts["client"].config.upload)
         return rule, model_d
@@ -97,7 +97,7 @@ def _call_for_bool(method: Callable[..., Any], *arguments: Any) -> bool:
 
 
 def _send_message(rule: ServerRule, client: int, vector_d: torch.Tensor, iteration: int) -> None:
-    """Where clients hold a part of the model: a dispatch, a message whose tensors are recycled after the answers."""
+    """Send a message of a client that has a part of the model, and overwrite its tensors after the replies."""
     if isinstance(rule, SplitRule):
         rule.dispatched(client)
         activations, labels = vector_d[:3, None].clone(), torch.tensor([0, 1, 0])
@@ -149,7 +149,7 @@ def deliver_uploads(
 
 
 def check_changes(candidate: Candidate) -> None:
-    """It changes the model, says exactly when, and stays finite."""
+    """Check that the rule changes the model, returns exactly when, and stays finite."""
     rule, model_d = candidate.start()
     events = candidate.draw_uploads(40)
     changes, _ = deliver_uploads(rule, model_d, events)
@@ -161,7 +161,7 @@ def check_changes(candidate: Candidate) -> None:
 
 
 def check_state(candidate: Candidate) -> None:
-    """A copy restored from its saved state computes the same bits and says the same."""
+    """Check that a copy restored from the saved state computes the same bits and numbers."""
     rule, model_d = candidate.start()
     events = candidate.draw_uploads(60)
     _, iteration = deliver_uploads(rule, model_d, events[:23])
@@ -185,7 +185,7 @@ def check_state(candidate: Candidate) -> None:
 
 
 def check_borrowed_vectors(candidate: Candidate) -> None:
-    """It keeps no tensor that it was lent."""
+    """Check that the rule keeps no tensor that belongs to an upload."""
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
     reused_d, base_d, second_d = (_select_clients_part(rule, torch.zeros(D)) for _ in range(3))
     outputs_uc = torch.zeros(TrialServer.samples, TrialServer.classes)
@@ -210,7 +210,7 @@ def check_borrowed_vectors(candidate: Candidate) -> None:
 
 
 def check_determinism(candidate: Candidate) -> None:
-    """Two rules with the same uploads compute the same bits."""
+    """Check that two rules with the same uploads compute the same bits."""
     (rule, model_d), (twin, twin_d) = candidate.start(), candidate.start()
     events = candidate.draw_uploads(40)
     same = deliver_uploads(rule, model_d, events) == deliver_uploads(twin, twin_d, events) and is_same(model_d, twin_d)
@@ -219,7 +219,7 @@ def check_determinism(candidate: Candidate) -> None:
 
 
 def check_settings(candidate: Candidate) -> None:
-    """Values outside the declared ranges, and unknown settings, are refused."""
+    """Check that values outside the declared ranges and unknown settings are refused."""
     outside = values_outside(candidate.settings.parts["algorithm"].target.Config)
     for name, value in {**outside, "no_such_setting": 1}.items():
         key = f"algorithm.{name}"
@@ -236,7 +236,7 @@ def check_settings(candidate: Candidate) -> None:
 
 
 def check_resume(candidate: Candidate) -> None:
-    """A run that is stopped half-way and restored ends with the same model and counters."""
+    """Check that a run that stops half-way and is restored ends with the same model and counters."""
     with tempfile.TemporaryDirectory() as folder:
         defaults = ["scale=smoke", "budget.uploads=60", "threads=1", "device=cpu"]
         settings = compose([*add_defaults(candidate.words, *defaults), f"output_dir={folder}"])
@@ -284,7 +284,7 @@ class Limit:
 
 
 def declared_limits(rule: str) -> list[Limit]:
-    """Of that rule, in the files limits.yaml beside the groups. Raises InputError for a file that is none."""
+    """Return the rule's limits in the files limits.yaml beside the groups. Raises InputError for a malformed file."""
     found = []
     for path in (place.conf / LIMITS_NAME for place in places()):
         if path.exists():
@@ -296,7 +296,7 @@ def declared_limits(rule: str) -> list[Limit]:
 
 
 def check_limit(limit: Limit, run: Callable[..., tuple[tuple[int, int], torch.Tensor]]) -> None:
-    """The rule is the other one where its limit says so, and only there.
+    """Check that the rule equals the other rule at its limit, and only there.
 
     run  run(*words) -> ((server iterations, uploads), (d,) the model at the end)
     """
@@ -321,7 +321,7 @@ def relative_distance(one_d: torch.Tensor, other_d: torch.Tensor) -> float:
 
 
 def run_to_end(*words: str) -> tuple[tuple[int, int], torch.Tensor]:
-    """((server iterations, uploads), (d,) the model) at the end of a small run on digits."""
+    """Return ((server iterations, uploads), (d,) the model) at the end of a small run on digits."""
     world = ["model.hidden=[8]", "n_clients=6", "client.batch_size=8", "delay=exponential", "budget.uploads=42"]
     world += ["seed=3", "device=cpu", "threads=1", "executor=sequential"]
     parts: Components = build_run(compose([*world, *words]))
@@ -344,7 +344,7 @@ CHECKS: dict[str, Callable[[Candidate], None]] = {
 
 
 def check_rule(words: list[str]) -> Iterator[tuple[str, str | None, str]]:
-    """(check, what is wrong or None, what was checked) of each check, on both clocks unless the words name a delay.
+    """Yield (check, problem or None, what is checked) of each check, on both clocks unless the words name a delay.
 
     words  of a command. Raises ConfigError or InputError for those that cannot work, before the first check
     """

@@ -71,8 +71,8 @@ class Run:
             self.evaluations.show_progress(settings.name)
 
     def drive(self) -> tuple[str, str | None]:
-        """Runs to the end or to the first signal. Returns the exit status, "ok" or "interrupted", and what went wrong
-        meanwhile."""
+        """Run to the end or to the first signal. Return the status, "ok" or "interrupted", and an error's text or
+        None."""
         simulation, evaluations, stop = self.components.simulation, self.evaluations, self.components.stop
         try:
             if not evaluations.lines:
@@ -123,7 +123,7 @@ class Run:
         return f"the model is as it began: budget.{self.ended_by} was reached before the first server iteration"
 
     def summary(self, status: str, error: str | None) -> dict:
-        """The content of summary.json."""
+        """Return the content of summary.json."""
         settings, parts = self.settings, self.components
         used, wall, average = parts.simulation.counters, self.stopwatch.seconds, self.evaluations.average
         amounts = used_amounts(used, parts.rule.needs)

@@ -131,7 +131,7 @@ class Evaluations(Observer, Stateful):
     # -- when --------------------------------------------------------------------------------------------------------
 
     def iterated(self, counters: Counters) -> None:
-        """Called after every server iteration."""
+        """Note a server iteration."""
         if self.config.every_time is not None:
             return
         if self.config.every_uploads is not None:
@@ -220,7 +220,7 @@ class Evaluations(Observer, Stateful):
         return accuracy_n, clients.client_accuracy_summary(accuracy_n, arrivals.mean_delay_n, uploads_n)
 
     def write_clients(self, directory: RunDirectory) -> None:
-        """clients.parquet, of the final model."""
+        """Write clients.parquet, of the final model."""
         task = self._components.task
         if self._hits_c is None:  # resumed at its end
             self._hits_c = np.zeros(task.classes, dtype=np.int64)
@@ -236,7 +236,7 @@ class Evaluations(Observer, Stateful):
             table.add(row)
 
     def warning(self) -> str | None:
-        """What is wrong with the model although its numbers are finite, in one line."""
+        """Return a line about a useless model with finite numbers; None if there is nothing to say."""
         task, model_d = self._components.task, self._components.model_d
         spread = float(model_d.norm()) / len(model_d) ** 0.5
         better = self.last["test/accuracy"] > task.chance + 0.1 * (1 - task.chance)

@@ -54,7 +54,7 @@ def execute(
     alone: bool = True,
     run_group: RunGroup | None = None,
 ) -> RunResult:
-    """Runs one experiment, or resumes it, or returns its result if it is already complete.
+    """Run one experiment, resume it, or return its result if it is already complete.
 
     group         name under which a tracker groups several runs
     observers objects that receive the run's events, besides those of the run itself
@@ -219,7 +219,7 @@ def _refuse_run_without_precision(directory: Path) -> None:
 
 
 def _refuse_another_run(settings: Settings) -> None:
-    """What another run, or somebody, has left in a directory is not lost by mistake."""
+    """Raise ConfigError if the directory has files of another run or of a person."""
     directory, root = settings.directory, settings.root
     if not root.rerun:
         _refuse_run_without_precision(settings.earlier.directory if settings.earlier else directory)

@@ -76,7 +76,7 @@ def refuse_unsupported(root: RootConfig, device: str | None) -> None:
 
 
 def device_name(name: str) -> str:
-    """For humans: ``cuda (NVIDIA ...)`` or ``cpu (...)``."""
+    """Return the device's name for people: ``cuda (NVIDIA ...)`` or ``cpu (...)``."""
     if name.startswith("cuda"):
         import torch
 
@@ -145,7 +145,7 @@ def describe_machine(summary: Mapping[str, Any]) -> str:
 
 
 def make_deterministic(device_name: str, precision: str = "fp32") -> None:
-    """On a GPU, choose deterministic kernels: the same settings give the same bits. To be called before CUDA starts.
+    """Choose deterministic kernels on a GPU, so that the same settings give the same bits. Call it before CUDA starts.
 
     precision  of convolutions and recurrent layers, ``fp32`` or ``tf32``; other products are in fp32
     PyTorch warns once of each operation that has no deterministic kernel.
@@ -195,7 +195,7 @@ def release_memory(device_name: str) -> None:
 
 
 def peak_memory(device_name: str) -> int:
-    """Bytes: of the GPU's allocator since the last reset, or of the whole process on a CPU."""
+    """Return peak bytes: of the GPU's allocator since the last reset, or of the whole process on a CPU."""
     if device_name.startswith("cuda"):
         import torch
 
@@ -208,7 +208,7 @@ def peak_memory(device_name: str) -> int:
 
 
 def free_memory(device_name: str) -> int | None:
-    """Bytes that can be had on the device now; None where that is unknown.
+    """Return the free bytes of the device; None if they are unknown.
 
     Of the host's what the machine has, what the limits of control groups leave (containers, Slurm) and what a limit of
     the address space leaves (``ulimit -v``).
@@ -223,7 +223,7 @@ def free_memory(device_name: str) -> int | None:
 
 
 def _kernel_number(path: str, name: str) -> int | None:
-    """Bytes in the line ``name: … kB`` of a file of the kernel; None without it."""
+    """Return the bytes in the line ``name: … kB`` of a file of the kernel; None without this line."""
     fact = _kernel_fact(path, name)
     return None if fact is None else int(fact.split()[0]) * 1024
 
@@ -277,7 +277,7 @@ def versions() -> dict[str, str]:
 
 @cache
 def git_revision() -> str | None:
-    """The revision of the code, with ``+`` if it has changes; None outside a checkout."""
+    """Return the revision of the code, with ``+`` if it has changes; None outside a checkout."""
     here = Path(__file__).parent
     try:
         revision = _git(here, "rev-parse", "HEAD")

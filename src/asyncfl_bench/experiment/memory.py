@@ -92,7 +92,7 @@ class Vectors:
     activations: int = 0
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> MemoryNeeds:
-        """For n clients, with another cache if one is given."""
+        """Return the needs of n clients, with another cache if one is given."""
         versions = min(self.versions, n) * (1 + self.along)
         near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing + self.averaged)
         near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)

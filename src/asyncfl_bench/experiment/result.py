@@ -54,13 +54,13 @@ class RunResult:
         return f"<RunResult {self.summary.get('name')}: {facts}>"
 
     def _repr_html_(self) -> str:
-        """A small table, for notebooks."""
+        """Return a small table for notebooks."""
         rows = {"run": self.summary.get("name")} | self._facts()
         cells = "".join(f"<tr><th>{key}</th><td>{html.escape(str(value))}</td></tr>" for key, value in rows.items())
         return f"<table>{cells}</table>"
 
     def _facts(self) -> dict[str, str]:
-        """What a person wants to know first."""
+        """Return the most important facts by name."""
         summary, found = self.summary, {"status": self.summary["exit_status"]}
         if summary.get("error"):
             found["error"] = str(summary["error"])
@@ -84,7 +84,7 @@ class RunResult:
         return {"ok": 0, "interrupted": EXIT_INTERRUPTED}.get(self.summary["exit_status"], 1)
 
     def value(self, metric: str) -> float:
-        """A metric of the final model; NaN where there is none, as in a run that diverged."""
+        """Return a metric of the final model; NaN without one, as in a run that diverged."""
         found = self.summary.get("final", {}).get(metric) if self.ok else None
         return math.nan if found is None else float(found)
 
@@ -141,7 +141,7 @@ def say_changed_code(code: Mapping[str, str], before: object, run: str) -> None:
 
 
 def _has_numbers(summary: dict) -> bool:
-    """Whether what is said of every complete run is there."""
+    """Return True if a summary has the numbers of a complete run."""
     sections = {part: summary[part] if isinstance(summary[part], dict) else {} for part in NUMBERS}
     numbers = [sections[part].get(key) for part, keys in NUMBERS.items() for key in keys]
     return all(isinstance(number, (int, float)) for number in (summary["wall_seconds"], *numbers))

@@ -176,7 +176,7 @@ def reload_state(state: dict) -> dict:
 
 
 def differing_attributes(rule: Any, other: Any) -> list[str]:
-    """Names of the attributes in which two rules differ, those of a rule within a rule included."""
+    """Return the names of attributes in which two rules differ, also those of a rule within a rule."""
     names = []
     for name, value in vars(rule).items():
         if name in OFFERED:

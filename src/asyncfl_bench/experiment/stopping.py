@@ -39,7 +39,7 @@ class Stop:
 
 
 def stopping_signals() -> list[signal.Signals]:
-    """By which a person ends a command; the end of the terminal too, unless nohup said otherwise."""
+    """Return the signals by which a person ends a command, with the terminal's end unless it is ignored (nohup)."""
     hung_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hung_up]
 

@@ -123,7 +123,7 @@ class GraphedNetwork:
         self._captures = True
 
     def gradient(self, w_d: Tensor, x: Tensor, y: Tensor, out_d: Tensor, bias_c: Tensor | None = None) -> Tensor:
-        """See ``FlatModel.gradient``."""
+        """Compute as ``FlatModel.gradient``."""
         inputs: Inputs = (*self._pad(x, y), bias_c)
         self.w_d.copy_(w_d)
         step = self._find_step(*inputs)
@@ -136,7 +136,7 @@ class GraphedNetwork:
         return self._flat.gradient(self.w_d, x, y, self.out_d, bias_c, weight_b)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """See ``FlatModel.logits``."""
+        """Compute as ``FlatModel.logits``."""
         self.w_d.copy_(w_d)
         return self._flat.logits(self.w_d, x)
 

@@ -230,7 +230,7 @@ class NativeNetwork:
         chosen: BatchSelection | None = None,
         into: Tensor | None = None,
     ) -> Tensor:
-        """See ``FlatModel.gradient``, which has equal results up to rounding.
+        """Compute as ``FlatModel.gradient``, up to rounding.
 
         x       (N, …) float32 or uint8;  y  (N,) int64 labels, or (N, C) float32 shares
         chosen  the mini-batch of these samples; None: all
@@ -251,7 +251,7 @@ class NativeNetwork:
         self._pull_back(w_d.data_ptr(), samples, gradient.data_ptr(), count, out_d.data_ptr(), memory)
 
     def logits(self, w_d: Tensor, x: Tensor) -> Tensor:
-        """See ``FlatModel.logits``, for float32 or uint8, which has equal results up to rounding.
+        """Compute as ``FlatModel.logits``, for float32 or uint8, up to rounding.
 
         For the first layers of a cut network the result is (B, numbers) activations.
         """

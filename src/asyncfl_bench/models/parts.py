@@ -62,7 +62,7 @@ class CompiledPart:
         self._network, self._shape = network, shape
 
     def forward(self, w_d: Tensor, x: Tensor) -> tuple[Tensor, Back]:
-        """See ``NetworkPart.forward``. Results are equal up to rounding."""
+        """Compute as ``NetworkPart.forward``, up to rounding."""
 
         def backward(gradient: Tensor) -> Tensor:
             out_d = torch.empty_like(w_d)
@@ -128,7 +128,7 @@ class Cut:
         return True
 
     def gradient(self, s_d: Tensor, a: Tensor, y: Tensor, out_d: Tensor) -> Tensor:
-        """See ``types.ServerPart``."""
+        """Compute as ``types.ServerPart`` says."""
         if self._compiled is not None:
             return self._compiled.gradient(s_d, a, y, out_d)
         leaf_d = s_d.detach().requires_grad_()
@@ -139,7 +139,7 @@ class Cut:
     def reply(
         self, s_d: Tensor, a: Tensor, y: Tensor, bias_c: Tensor | None = None, out_d: Tensor | None = None
     ) -> Reply:
-        """See ``types.ServerPart``."""
+        """Compute as ``types.ServerPart`` says."""
         if self._compiled is not None:
             gradient = torch.empty_like(a, memory_format=torch.contiguous_format)
             return Reply(gradient, self._compiled.gradient(s_d, a, y, out_d, bias_c, into=gradient))

@@ -32,7 +32,7 @@ class ServerSamples:
         self._x_u = self._x_u.to(device)
 
     def gradient(self, w_d: Tensor, rows_b: Tensor, target_bc: Tensor, out_d: Tensor) -> Tensor:
-        """See ``types.ServerTask``. Running statistics of batch normalisation do not change."""
+        """Compute as ``types.ServerTask`` says. Running statistics of batch normalisation do not change."""
         x, compiled = self._x_u.index_select(0, rows_b), self.compiled
         if compiled is not None:
             return compiled.gradient(w_d, x, target_bc, out_d)

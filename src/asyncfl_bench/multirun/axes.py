@@ -33,7 +33,7 @@ MOST_DECLARED = 4  # settings of a rule's space: more need more trials
 def combine(
     params: Mapping[str, str], grids: Iterable[Mapping[str, str]], arguments: Iterable[str]
 ) -> list[OverrideGrid]:
-    """Grids {key: values} whose union is the multirun.
+    """Return the grids {key: values} whose union is the multirun.
 
     params     key -> comma-separated values, part of every grid
     grids      the same for parts of the union that have other keys, for example one algorithm's threshold
@@ -65,7 +65,7 @@ def combine(
 
 
 def jobs_of(union: list[OverrideGrid]) -> list[list[str]]:
-    """The overrides of every job, in the order of the grids, each job once. Raises InputError for too many."""
+    """Return the overrides of every job, in the order of the grids, each job once. Raises InputError for too many."""
     total = sum(math.prod(len(values) for values in grid.values()) for grid in union)
     if total > MOST_RUNS:
         raise InputError(f"this multirun has {total} runs: at most {MOST_RUNS} are planned at once; narrow an axis")
@@ -202,7 +202,7 @@ def searched_grids(overrides: list[str], shared: Compositions | None = None) -> 
 
 
 def sweep_grids(overrides: list[str]) -> list[OverrideGrid]:
-    """The grids of a multirun as the first choices of its axes name them, overridden by ``overrides``.
+    """Return the grids of a multirun at the first choices of its axes, changed by ``overrides``.
 
     ``["sweep=ace/figure2", "scale=small", "seed=0"]`` gives every axis of the file as {key: values}, the
     seed narrowed to one value. Raises ConfigError.
@@ -320,13 +320,13 @@ def _composed_axes(grid: OverrideGrid, overrides: Sequence[str], shared: Composi
 
 
 def drawn_grids(overrides: list[str]) -> list[OverrideGrid]:
-    """The grids of a multirun with the values that its searches draw instead of ranges. Raises ConfigError."""
+    """Return the grids of a multirun, with drawn values instead of its searches' ranges. Raises ConfigError."""
     return [drawn for one in searched_grids(overrides) for drawn in one.draw()]
 
 
 def sweep_name(overrides: list[str]) -> str | None:
-    """``ace/figure2/published-small``, with ``-long`` for the greater length: a sweep's name, and the folder of its
-    runs."""
+    """Return ``ace/figure2/published-small``, with ``-long`` for the greater length: a sweep's name and the folder of
+    its runs."""
     choices = chosen_config(overrides).hydra.runtime.choices
     if choices.sweep is None:
         return None

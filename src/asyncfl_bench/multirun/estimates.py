@@ -147,7 +147,7 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> Estimate | 
 
 
 def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:
-    """Every run at or below ``places`` that ended with one of ``statuses``; what cannot be read is none."""
+    """Return the runs at or below ``places`` with one of ``statuses``, without unreadable ones."""
     from ..tracking.archive import archived_summaries  # brings NumPy
     from ..tracking.records import find_runs, read_directory
 

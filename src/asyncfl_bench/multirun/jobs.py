@@ -69,7 +69,7 @@ class Job:
         return finished_result(self.settings, places, or_diverged=True, repeated=repeated)
 
     def summary_stamp(self) -> int | None:
-        """When the summary in its directory was written; None without one."""
+        """Return when the summary in its directory was written; None without one."""
         try:
             return None if self._summary is None else self._summary.stat().st_mtime_ns
         except OSError:
@@ -82,7 +82,7 @@ class Job:
 
 
 def plan(overrides: list[str], name: str | None = None) -> list[Job]:
-    """Every job of a multirun with its settings.
+    """Return every job of a multirun with its settings.
 
     name  folder of the runs below ``output_dir``; None: Hydra's settings name the folder
     A setting of the command line is left out of the jobs on which it has no effect.

@@ -69,7 +69,7 @@ def check_numbers(hydra: Any) -> None:
 
 
 def workers_of(hydra: Any) -> int:
-    """Number of parallel runs, as far as the launcher's settings say; 1 where they do not.
+    """Return the number of parallel runs by the launcher's settings; 1 if they have none.
 
     hydra  Hydra's own settings
     """
@@ -105,7 +105,7 @@ def ignoring_terminal_signals(*more: signal.Signals) -> Iterator[None]:
 
 
 def worker_processes() -> list[int]:
-    """Ids of the processes that joblib and ``hydra/launcher=gpu`` have started from this one."""
+    """Return the ids of processes that joblib and ``hydra/launcher=gpu`` have started from this one."""
     return [worker.pid for worker in multiprocessing.active_children() if worker.pid is not None]
 
 

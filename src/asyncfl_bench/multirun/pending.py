@@ -260,7 +260,7 @@ def has_active_runs() -> bool:
 
 
 def _lock(job: Job) -> Path:
-    """The file that a process holds while it works on the run."""
+    """Return the file that a process locks while it works on the run."""
     assert job.settings is not None
     return job.settings.directory / LOCK_NAME
 
@@ -274,7 +274,7 @@ def _answer_of(job_return: Any) -> dict[str, Any]:
 
 
 def _outcome(job: Job, trouble: str | None) -> str | None:
-    """None when the run is finished, else what happened, in one line."""
+    """Return a line about an unfinished run; None if it is finished."""
     if job.settings is None:
         return f"failed: {job.error}"
     if job.finished_result(repeated=trouble is None) is not None:  # with trouble it may not have run again

@@ -46,7 +46,7 @@ class NoRuns(BenchError):
 def build_page(
     spec: PageSpec, profile: str, scale: str, length: str, runs: pd.DataFrame, metric: str = "test/accuracy"
 ) -> Page:
-    """The page of those of ``runs`` (of ``load_runs``) that its sweep lists.
+    """Return the page of those ``runs`` (of ``load_runs``) that its sweep lists.
 
     Raises NoRuns when there is none, BenchError when no run can be shown, ConfigError when none has the metric.
     """

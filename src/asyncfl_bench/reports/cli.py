@@ -29,7 +29,7 @@ _BROWSER_EXTRA = "it needs pip install 'asyncfl_bench[html]'"
 
 
 def main(argv: list[str] | None = None) -> int:
-    """The command. 0: done, 1: nothing to show or not writable, 2: wrong arguments or no runs."""
+    """Run the command. Return 0: done, 1: nothing to show or not writable, 2: wrong arguments or no runs."""
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ± still gets its table
     words = sys.argv[1:] if argv is None else list(argv)
@@ -104,7 +104,7 @@ def _check_options(given: argparse.Namespace) -> None:
 
 
 def entry() -> None:
-    """The installed command."""
+    """Run the installed command."""
     stopped = False
 
     def stop(number: int, frame: object) -> None:
@@ -289,7 +289,7 @@ def _write_bank(given: argparse.Namespace) -> int:
 
 
 def _write_page(page: Page, out: Path, name: str, given: argparse.Namespace) -> list[Path]:
-    """A paper's page, or at scale small its section of the overview: that page itself only where it is asked for."""
+    """Write a paper's page; at scale small only its section of the overview, unless the page itself is asked for."""
     from ..analysis.claims import NAME, write_verdicts
     from .board import SCALE, write_overview
 

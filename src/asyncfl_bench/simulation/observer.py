@@ -35,35 +35,35 @@ class Observer(Stateful):
         """Work was dispatched, and its client starts from ``model_d``, shape (d,)."""
 
     def discarded(self, work: Work) -> None:
-        """The upload of the work will never arrive: it was lost, or its client has left."""
+        """Note that the upload of the work will never arrive: it was lost, or its client has left."""
 
     def cancelled(self, work: Work) -> None:
-        """The work was cancelled because its model was too old (Needs.restart_at). A dispatch follows, as its client
-        restarts at once. By default calls ``discarded``."""
+        """Note that the work was cancelled because its model was too old (Needs.restart_at). Its client restarts at
+        once, so a dispatch follows. By default calls ``discarded``."""
         self.discarded(work)
 
     def message_received(self, message: Message, stepped: bool, time: float) -> None:
-        """The rule used a message of a client that holds a part of the model. ``stepped`` is True if the server's part
-        of the model changed. Replies follow."""
+        """Note that the rule used a message of a client that has a part of the model. Replies follow. ``stepped`` is
+        True if the server's part of the model changed."""
 
     def replied(self, client: int, reply: Reply, time: float) -> None:
-        """The rule replied to the client's last message at ``time``, and the client continues."""
+        """Note that the rule replied to the client's last message at ``time``. The client continues."""
 
     def received(self, upload: Upload, changed: bool) -> None:
-        """The rule used an upload. ``changed`` is True if it changed the model."""
+        """Note that the rule used an upload. ``changed`` is True if it changed the model."""
 
     def ticked(self, changed: bool) -> None:
-        """A tick ended. ``changed`` is True if the rule took its own step."""
+        """Note the end of a tick. ``changed`` is True if the rule took its own step."""
 
     def round_ended(self, changed: bool) -> None:
-        """A round ended. ``changed`` is True if the rule took its own step."""
+        """Note the end of a round. ``changed`` is True if the rule took its own step."""
 
     def arrived(self, upload: Upload, changed: bool, time: float) -> None:
-        """An upload reached the server at ``time``. ``changed`` is True if it changed the model, or if the step of a
-        tick or round followed it."""
+        """Note that an upload reached the server at ``time``. ``changed`` is True if it changed the model, or if the
+        step of a tick or round followed it."""
 
     def iterated(self, counters: Counters) -> None:
-        """A server iteration is complete."""
+        """Note a complete server iteration."""
 
     def measure(self, point: Mapping[str, Any]) -> Mapping[str, float]:
         """Return numbers by name (``gap/train``) that are added to a point. Called at each evaluation.
@@ -73,5 +73,6 @@ class Observer(Stateful):
         return {}
 
     def evaluated(self, point: Mapping[str, Any]) -> None:
-        """The model was evaluated. ``point`` is a line of metrics.jsonl: ``iteration``, ``uploads``, ``virtual_time``,
-        ``test/accuracy`` (a share), ``test/loss`` (nats) and others (docs/reference/run_directory.md)."""
+        """Receive an evaluation of the model. ``point`` is a line of metrics.jsonl: ``iteration``, ``uploads``,
+        ``virtual_time``, ``test/accuracy`` (a share), ``test/loss`` (nats) and others
+        (docs/reference/run_directory.md)."""

@@ -47,7 +47,7 @@ _page = partial(PageSpec, problems=("mnist with lenet5", "cifar10 with lenet5", 
 
 
 def _page_with_targets(sweep: str, title: str, shows: str, *args, **more) -> PageSpec:
-    """A page of runs in virtual time, 20 days unless ``more`` has another limit."""
+    """Specify a page of runs in virtual time, 20 days unless ``more`` has another limit."""
     settings: dict[str, Any] = {"limit": 1_728_000.0, "levels": _LEVELS, "primary": BEST, "rankings": (TO_LEVEL,)}
     return _page(sweep, title, f"{shows} {_TARGETS}", *args, **settings | more)
 
@@ -57,7 +57,7 @@ def _label_with_clusters(run: pd.Series) -> str:
 
 
 def _part(run: pd.Series) -> str:
-    """AFBS without some of its parts, the others with some of them."""
+    """Name a control: AFBS without some of its parts, or another rule with some of them."""
     words = [names.algorithm_label(run["algorithm"])]
     if run["algorithm"] in ("afbs", "fedbuff"):
         weight = "weight" if run["algorithm"] == "afbs" else "staleness_weight"
@@ -72,7 +72,7 @@ def _part(run: pd.Series) -> str:
 
 
 def _methods(sweep: str, title: str, shows: str, **more) -> PageSpec:
-    """A part of tables 2 and 4."""
+    """Specify the page of a part of tables 2 and 4."""
     blocks = (
         Curves("virtual_time", split="paper", columns=3),
         Values((BEST, FINAL, TO_LEVEL, UPLOADS, _UPLINK, _DOWNLINK)),

@@ -87,7 +87,7 @@ def _clip(run: pd.Series) -> str:
 
 
 def _rate_and_samples(run: pd.Series) -> str:
-    """The distillation's rate and samples where they are not the printed one and those of the other CIFAR."""
+    """Return the distillation's rate and samples if they are not the printed rate and those of the other CIFAR."""
     words = [names.algorithm_label(run["algorithm"])]
     if run["algorithm"] == "fedecho":
         rate = run.get("distillation.rate", 3e-6)
@@ -99,7 +99,7 @@ def _rate_and_samples(run: pd.Series) -> str:
 
 
 def _control(run: pd.Series) -> str:
-    """FedEcho with something else in a part's place, FedBuff with FedEcho's local step."""
+    """Name a control: FedEcho with another part, or FedBuff with FedEcho's local step."""
     words = [names.algorithm_label(run["algorithm"])]
     if run["algorithm"] == "fedbuff":
         words.append(f"η_l = {run['client.lr']:g}")

@@ -42,7 +42,8 @@ def _rule(run: pd.Series) -> str:
 
 
 def _part(run: pd.Series) -> str:
-    """GAS without a part, or with another reading of it; another method with or without adjusted logits."""
+    """Name a control: GAS without a part or with another reading of it, another method with or without adjusted
+    logits."""
     if run["algorithm"] != "gas":
         return _rule(run) + (", adjusted" if pd.notna(run.get("client.logit_adjustment")) else "")
     changes = {

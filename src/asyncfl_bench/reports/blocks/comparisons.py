@@ -302,7 +302,7 @@ def values_by_seed(page: Page, measure: Measure) -> dict[tuple[str, str], pd.Ser
 
 
 def _agreement(page: Page, measure: Measure, cell: str) -> float:
-    """Kendall's tau-b with the order published for this cell, or with the page's; NaN where there is neither."""
+    """Return Kendall's tau-b with the published order of this cell, or with the page's; NaN without both."""
     by_seed = values_by_seed(page, measure)
     means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
     order = page.published_of(cell).get(measure.kind)

@@ -80,7 +80,7 @@ class Forest:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Without a window system and none of pyplot's global state; size in inches."""
+    """Make a figure without a window system and without pyplot's global state; size in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -100,7 +100,7 @@ def line_panels(
     zero: bool = False,
     legend: bool = True,
 ) -> Figure | None:
-    """Panels in rows of ``columns``, one legend below all of them. Lines without a point and empty panels are left out.
+    """Draw panels in rows of ``columns``, with one legend below. Lines without a point and empty panels are left out.
     None if no panel is left.
 
     x_log  None: where lines end far apart; 2: to that base
@@ -150,7 +150,7 @@ def line_panels(
 
 
 def _label_log(axes: Axes) -> None:
-    """Ticks at 1, 2 and 5 where the x axis has less than two powers of ten, whose own labels run into each other."""
+    """Set ticks at 1, 2 and 5 if the x axis has less than two powers of ten, because default labels then overlap."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     low, high = axes.get_xlim()
@@ -219,8 +219,11 @@ def _line_look(line: Line) -> dict[str, Any]:
 
 
 def _set_y_limits(lines: list[Line], drawn: tuple[float, float], top: float | None) -> tuple[float, float]:
-    """The y axis: never beyond ``top``; the upper part alone where what comes after the first tenth is within it; at
-    least five hundredths of ``top`` high, as an axis must not make much of noise."""
+    """Return the ends of the y axis: at most ``top``, and at least a twentieth of ``top`` apart, so that noise looks
+    small.
+
+    If all points after the first tenth are in the upper part, the axis has only this part.
+    """
     low, high = drawn
     late = [line.y[line.x >= 0.1 * line.x[-1]] for line in lines if not line.points]
     finite = np.concatenate(late) if late else np.zeros(0)
@@ -249,7 +252,7 @@ def _add_legend(figure: Figure, lines: list[Line], across: int) -> None:
 
 
 def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label: str, margin: float) -> Figure | None:
-    """Panels of intervals side by side, a row a method; None without a panel.
+    """Draw panels of intervals side by side, a row for each method. Return None without a panel.
 
     margin  of the shaded band around zero, NaN for none
 

@@ -347,7 +347,7 @@ def _by_seed(runs: pd.DataFrame, key: str) -> pd.Series:
 
 
 def _interval(contrast: Contrast) -> str:
-    """``+1.2 [0.3, 2.1], better``"""
+    """Return ``+1.2 [0.3, 2.1], better``"""
     numbers = decision_columns(contrast)
     interval = interval_text(numbers["low"], numbers["high"])
     return f"{format_number(numbers['difference'], '+')} {interval}, {numbers['verdict']}"

@@ -164,7 +164,8 @@ class Page:
         return self.pairs_by(self.spec.primary) if self.spec.primary is not None else pd.DataFrame()
 
     def pairs_by(self, measure: Measure) -> pd.DataFrame:
-        """All pairs of series in every cell by a measure, see ``pair_table``; empty if it has no direction."""
+        """Return all pairs of series in every cell by a measure, as ``pair_table``; empty if the measure has no
+        direction."""
         axis = measure.budget_axis
         if self.measured.lower_is_better(measure.kind) is None:
             return pd.DataFrame()
@@ -185,11 +186,11 @@ class Page:
                 yield cell, series, groups[cell, series]
 
     def with_keys(self, table: pd.DataFrame) -> pd.DataFrame:
-        """A table with a column ``cell``, with the keys of the cell in its place."""
+        """Return a table with the keys of the cell in place of its column ``cell``."""
         return table.merge(self.cells.reset_index(), on="cell", how="left").drop(columns="cell") if self.keys else table
 
     def published_of(self, cell: str) -> pd.DataFrame:
-        """See ``PublishedNumbers.values_of_cell``; empty where nothing is published."""
+        """Return ``PublishedNumbers.values_of_cell``; empty if nothing is published."""
         published, keys = self.spec.published, pd.Series(self.cells.loc[cell])
         return pd.DataFrame() if published is None else published.values_of_cell(self.spec.paper, keys, self.series)
 

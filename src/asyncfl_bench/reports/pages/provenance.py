@@ -108,7 +108,7 @@ def coverage(page: Page) -> list[Part]:
 
 
 def origin(page: Page, commands: Sequence[str]) -> list[Part]:
-    """Commands, revisions, versions and devices; no dates, so that the same runs give the same page."""
+    """Return commands, revisions, versions and devices, without dates, so that the same runs give the same page."""
 
     def distinct_values(key: str) -> str:
         return ", ".join(distinct_texts(page.runs, key)) or "unknown"

@@ -124,7 +124,8 @@ class PageSpec:
 
 
 def problems(runs: pd.DataFrame) -> set[str]:
-    """``data set with model`` of every run, and what features of the data the model reads, if not the data.
+    """Return ``data set with model`` of every run, with the features that the model reads, if it does not read the
+    data.
 
     A network that is narrower than its choice is another model: ``cifar10 with resnet18 of width 4``.
     """

@@ -55,7 +55,7 @@ _DASHES = ("-", "--", "-.", _LONG, (0, (1, 1.5)))
 
 
 def styles(labels: Iterable[str]) -> dict[str, Style]:
-    """The style of every series of a page.
+    """Return the style of every series of a page.
 
     An algorithm keeps its own wherever it is drawn; one without an entry gets a colour that follows from its name.
     Variants of the only algorithm, or more than there are dashes, have a scale from dark to light; others have their
