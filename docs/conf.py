@@ -47,10 +47,13 @@ def _write_pages(app):
     folder.mkdir(parents=True)
     (folder / "settings.md").write_text(settings_page.page(), encoding="utf-8")
     gallery = ["# Gallery", "The figures of all pages of results:"]
-    for page in sorted((ROOT / "results").glob("*/*/*/README.md")):
-        place = f"../../{page.parent.relative_to(ROOT)}"
-        gallery.append(f"## [{page.read_text().partition(chr(10))[0].lstrip('# ')}]({place}/README.md)")
-        gallery += [f"![{figure.stem}]({place}/{figure.name})" for figure in sorted(page.parent.glob("*.png"))]
+    for figure in sorted((ROOT / "results").rglob("*.png"), key=lambda path: (path.parent, path)):
+        page, above = figure.with_name("README.md"), f"../../{figure.parent.relative_to(ROOT)}"
+        title = f"## {figure.parent.name}"
+        if page.exists():
+            title = f"## [{page.read_text().partition(chr(10))[0].lstrip('# ')}]({above}/README.md)"
+        gallery += [title] * (title not in gallery)
+        gallery.append(f"![{figure.stem}]({above}/{figure.name})")
     (folder / "gallery.md").write_text("\n\n".join(gallery) + "\n")
 
 
