@@ -361,7 +361,7 @@ def test_the_first_comparison_ends_as_its_page_says(afl_run, tmp_path, monkeypat
 
 
 @pytest.mark.slow
-def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
+def test_the_readmes_own_rule_passes_its_check_and_is_decided_as_printed(afl_run, tmp_path):
     own = section("Your rule")
     (code,) = re.findall(r"```python\n(.*?)```", own, re.S)
     lines = re.search(r"three lines:\s+`(_target_: .*?)`, `(.*?)` and `(.*?)`", own).groups()
@@ -371,6 +371,9 @@ def test_the_readmes_own_rule_passes_its_check(afl_run, tmp_path):
     (tmp_path / "mine" / "algorithm" / "cutoff.yaml").write_text("\n".join(lines))
     done = afl_run("--config-dir", "mine", "--check", "algorithm=cutoff")
     assert done.returncode == 0 and "failed" not in done.stdout, done.stdout
+    command, shown = re.search(r"^afl-run (.*decide=cutoff.*?)  +# 20 s\n# (.*)$", own, re.M).groups()
+    done = afl_run(*command.split(), "progress=false")
+    assert done.returncode == 0 and shown in done.stdout + done.stderr, done.stdout
 
 
 def test_workflows_name_actions_by_commit_and_the_image_does_not_run_as_root():
