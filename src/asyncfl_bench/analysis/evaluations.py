@@ -111,8 +111,10 @@ def time_to_reach(
 
 
 def unsteadiness(points: pd.DataFrame) -> pd.Series:
-    """Mean absolute change of the accuracy from one evaluation to the next, from when a run first has 90 % of its best
-    on; NaN where fewer than two evaluations are in there."""
+    """Return the mean absolute change of accuracy between evaluations, after a run first has 90 % of its best.
+
+    NaN with fewer than two evaluations.
+    """
     curves = curve(points, TIME)
     late = curves[curves["x"] >= curves["run"].map(time_to_reach(points, 0.9 * best_values(points)))]
     means = late.groupby("run", sort=False)["y"].agg(lambda y: y.diff().abs().mean())

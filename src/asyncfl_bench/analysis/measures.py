@@ -272,7 +272,7 @@ MEASURES = {
     "dissimilarity": MeasureKind("", True, partial(_mean_of_points, "dissimilarity/squared")),
     # mean over evaluations of a difference of cosines; diagnostics=similarity
     **{
-        name: MeasureKind("thousandths", lower, partial(_similarity_gap, *kinds), title=title, decimals=2)
+        name: MeasureKind("thousandths of cosine", lower, partial(_similarity_gap, *kinds), title=title, decimals=2)
         for name, lower, kinds, title in (
             ("similarity_gap", False, ("same", "different"), "same minus different labels [1/1000]"),
             ("similarity_gap_apart", True, ("same_apart", "different_fresh"), "the same, models apart [1/1000]"),

@@ -53,7 +53,7 @@ _WORDS = {
     ("heterogeneity", "class_shards"): "shards",
     ("heterogeneity", "capped_dirichlet"): "Dirichlet",
     ("delay.gamma", "0.0"): "speeds by data size",
-    ("delay.gamma", "1000000.0"): "speeds by chance",
+    ("delay.gamma", "1000000.0"): "random speeds",
     ("distillation.kl_mean", "batch"): "KL over samples",
     ("distillation.kl_mean", "elements"): "KL over samples and classes",
 }

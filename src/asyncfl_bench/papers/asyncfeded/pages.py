@@ -7,7 +7,7 @@ from ...reports.blocks import Cost, Curves, HeatMaps, MeasureBySetting, SearchTa
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
 _P = "availability.probability"
-_GRID = "The paper names the values it searched and the one it chose; it prints no accuracy, P = 0.1 is our choice."
+_GRID = "The paper names the values it searched and the one it chose; it prints no accuracy. P, the probability of a suspension, is 0.1, our choice."
 _RAW_RUNS = PublishedNumbers(
     "asyncfeded_figure3",
     {
@@ -84,8 +84,8 @@ PAGES = (
     _page(
         "asyncfeded/figure4",
         "AsyncFedED, figure 4: adaptive against constant K",
-        "The paper draws AsyncFedED with adaptive K beside constant K of 5, 10, 15 and 20 local epochs; P = 0.1 is our "
-        "choice.",
+        "The paper draws AsyncFedED with adaptive K beside constant K of 5, 10, 15 and 20 local epochs. P, the "
+        "probability of a suspension, is 0.1, our choice. Unsteadiness is the mean change between evaluations.",
         ("paper",),
         (
             Curves("virtual_time", columns=3),

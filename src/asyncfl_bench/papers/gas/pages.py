@@ -211,9 +211,9 @@ PAGES = (
         "GAS at equal time and at equal bytes, the server's computing takes time",
         "The paper draws accuracy over time: GAS with FedBuff and CA2FL, on other data with MiniBatch-SFL and S2FL. "
         "Its server computes in no time, as here in rows without a server time. All methods have equal virtual time. "
-        "While a server of split learning computes, it uses no other message. A client of split learning sends "
+        "While a server of split learning computes, other messages wait. A client of split learning sends "
         "activations E times, gets their gradients, and sends its part of the model. Other clients send the whole "
-        "model. The paper has no such comparison.",
+        "model. The paper does not count these costs.",
         (*_SPLIT[:2], "client.local_steps"),
         (
             Curves("virtual_time", split="client.local_steps"),
