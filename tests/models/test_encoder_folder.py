@@ -66,18 +66,6 @@ def put_link(name: str, target: str) -> Callable[[Path], None]:
     return change
 
 
-def put_header(ids: int, width: int) -> Callable[[Path], None]:
-    """Weights of which the header says so much about the embeddings of words."""
-    header = json.dumps({"bert.embeddings.word_embeddings.weight": {"dtype": "F32", "shape": [ids, width]}}).encode()
-    return lambda folder: (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-
-
-def change_config(**settings: object) -> Callable[[Path], None]:
-    """A BERT of 16 numbers a token and 14 ids, with other settings."""
-    shape = {"model_type": "bert", "hidden_size": 16, "num_attention_heads": 2, "vocab_size": 14}
-    return put("config.json", {key: value for key, value in (shape | settings).items() if value is not None})
-
-
 def remove(*names: str) -> Callable[[Path], None]:
     return lambda folder: [(folder / name).unlink() for name in names] and None
 
@@ -89,38 +77,16 @@ def refuse_folder(tmp_path: Path, change: Callable[[Path], None]) -> None:
     BertConfig(path=str(folder)).content_digest()
 
 
-def words_with_data(folder: Path, tmp_path: Path, **settings: object) -> list[str]:
-    """Words of a run with two texts. settings: of the encoder of 14 ids in the folder"""
-    for change in (change_config(**settings), put("vocab.txt", WORDS), put_header(14, 16)):
-        change(folder)
-    line = {"split": "train", "label": 1, "text": "good"}
-    (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
-    words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
-    return [*words, "n_clients=1", "heterogeneity=iid"]
-
-
 def refuse_for_data(tmp_path: Path, change: Callable[[Path], None]) -> None:
     """The check before a run and a plan use this one, without torch."""
     folder = make_folder(tmp_path)
-    words = words_with_data(folder, tmp_path)
+    line = {"split": "train", "label": 1, "text": "good"}
+    (tmp_path / "sst2.jsonl").write_text("\n".join(json.dumps(line | {"split": of}) for of in ("train", "dev")))
+    words = ["dataset=sst2", "model=bert", f"model.path={folder}", f"data_dir={tmp_path}"]
+    words += ["n_clients=1", "heterogeneity=iid"]
     Preflight().check(compose(words))
     change(folder)
     Preflight().check(compose(words))
-
-
-WORDS = "\n".join("abcdefghijklmn")  # 14 ids
-CLASSIFIER = {"architectures": ["BertForSequenceClassification"]}
-
-
-def test_a_plan_and_a_run_refuse_a_folder_of_another_number_of_labels_before_torch(folder, tmp_path, afl_run):
-    words = words_with_data(folder, tmp_path, **CLASSIFIER, num_labels=3)
-    run, plan = afl_run(*words), afl_run(*words, "--plan")
-    said = f"model.path={folder}: {folder}/config.json has 3 labels, the data set 2; "
-    assert (run.returncode, plan.returncode) == (2, 2)
-    assert run.stderr.startswith(f"afl-run: {said}") and run.stderr.count("\n") == 1
-    assert f"refused: {said}" in plan.stdout
-    many = afl_run(*words, "n_clients=2", "--plan")
-    assert "refused: n_clients=2: must be at most 1, the training samples" in many.stdout
 
 
 def test_a_refused_folder_ends_the_command_in_one_line_and_leaves_no_run(folder, deadline, afl_run):

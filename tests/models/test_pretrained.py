@@ -221,7 +221,7 @@ def test_the_library_asks_for_no_leave_to_run_the_code_of_a_folder(folder, tmp_p
     monkeypatch.setattr(pretrained, "_check_folder", lambda *_: None)
     monkeypatch.setattr("builtins.input", lambda *_: "y")
     for part in (Bert(BertConfig(path=str(place))).reader, lambda: pretrained._load_encoder(place)):
-        with pytest.raises(InputError, match="contains custom code"):
+        with pytest.raises(ConfigError, match="contains custom code"):
             part()
     assert not ran.exists()
 
@@ -249,9 +249,13 @@ def test_weights_that_are_not_all_of_the_encoders_are_refused_and_not_drawn(fold
     weights = load_file(place / "model.safetensors")
     names = sorted(name for name in weights if "attention.output" in name)
     save_file({n: w for n, w in weights.items() if n not in names}, place / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InputError, match=f"lacks {len(names)} of the encoder's weights, {names[0]} first"):
+    with pytest.raises(ConfigError, match=f"lacks {len(names)} of the encoder's weights .*, {names[0]} first"):
         built(place)
     assert "MISSING" not in "".join(capfd.readouterr())
+    shape = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(shape | {"hidden_size": 32}))
+    with pytest.raises(ConfigError, match=r"weights in config.json's shape, embeddings\.LayerNorm\.bias first"):
+        built(place)
 
 
 def test_an_encoder_that_counts_positions_from_its_padding_takes_shorter_texts():

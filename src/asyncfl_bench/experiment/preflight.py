@@ -202,7 +202,7 @@ def outline_run(settings: Settings) -> Found:
 def _look_at_model(model: Model, data: Data, reads_texts: bool) -> Found:
     with naming_group("model"):
         if reads_texts:
-            model.check_files(data.classes)
+            model.check_files()
             return Found()
         model.check_samples(data.shape, data.symbols, data.padding)
         return Found(model.size(data.shape, data.classes, data.symbols), len(data.y_train), data.classes)

@@ -85,7 +85,7 @@ class Model(Configured):
             allowed = f"needs images of at least {least} pixels, the data set has {found}; model=mlp takes them"
             raise ConfigError("", self.name, allowed)
 
-    def check_files(self, classes: int) -> None:
+    def check_files(self) -> None:
         """Raise ConfigError or InputError for files that the model cannot use."""
 
     def size(self, data_shape: Shape, classes: int, symbols: int | None = None) -> Size | None:

