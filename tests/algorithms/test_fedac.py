@@ -67,7 +67,7 @@ def test_an_empty_client_sends_no_change_whatever_the_servers_variate():
         work = Work(client, client, 0, 0, 1, samples=samples)
         variates.hold(work)
         assert variates.variate_change(work, torch.zeros(2)).tolist() == change
-        assert variates.variates[client].tolist() == change
+        assert variates.rows[client].tolist() == change
 
 
 def test_a_share_of_the_changes_keeps_the_servers_variate_at_the_clients_mean():
@@ -132,7 +132,7 @@ def test_clients_that_are_alike_have_the_servers_variate_after_each_buffer(round
     rule, clients, _ = world(np.tile(RNG.normal(size=3), (4, 1)), rounds=rounds)
     assert rule.variate_d.abs().max() > 0.01
     for i in range(4):
-        np.testing.assert_allclose(clients.variates.variates[i].numpy(), rule.variate_d.numpy(), rtol=1e-9)
+        np.testing.assert_allclose(clients.variates.rows[i].numpy(), rule.variate_d.numpy(), rtol=1e-9)
 
 
 def test_a_clients_variate_is_the_mean_of_its_gradients_without_what_they_gained():
@@ -143,7 +143,7 @@ def test_a_clients_variate_is_the_mean_of_its_gradients_without_what_they_gained
         for _ in range(4):
             gradients.append(w - targets[i])
             w = w - 0.1 * gradients[-1]
-        np.testing.assert_allclose(clients.variates.variates[i].numpy(), np.mean(gradients, axis=0), rtol=1e-9)
+        np.testing.assert_allclose(clients.variates.rows[i].numpy(), np.mean(gradients, axis=0), rtol=1e-9)
 
 
 def test_corrected_clients_go_the_way_of_the_mean_whoever_they_are():

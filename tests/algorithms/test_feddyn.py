@@ -91,7 +91,7 @@ def test_client_and_server_do_what_the_papers_formulas_say(concurrency):
     lost = ScriptedLoss({(0, 0), (1, 2), (3, 1), (4, 0)})
     rule, executor, paper, recorder = world(0.5, concurrency, availability=lost)
     np.testing.assert_allclose(recorder.models[-1], paper.w, rtol=1e-9)
-    np.testing.assert_allclose(executor.sums.sums.rows_nd.numpy(), -paper.g_nd / 0.5, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(executor.sums.rows.rows_nd.numpy(), -paper.g_nd / 0.5, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(rule.sums_mean_d.numpy(), -paper.h_d / 0.5, rtol=1e-9)
 
 
@@ -99,7 +99,7 @@ def test_client_and_server_do_what_the_papers_formulas_say(concurrency):
 def test_h_is_the_mean_of_all_g_after_every_round_whoever_takes_part(concurrency):
     rule, executor, paper, _ = world(0.3, concurrency, rounds=20)
     assert paper.rounds == 20  # each of them compared
-    sums = executor.sums.sums.rows_nd.mean(dim=0)
+    sums = executor.sums.rows.rows_nd.mean(dim=0)
     torch.testing.assert_close(rule.sums_mean_d, sums, rtol=1e-9, atol=1e-12)
 
 
@@ -140,7 +140,7 @@ def test_in_a_real_run_with_lost_work_server_and_clients_stay_in_step():
         before = simulation.counters.iteration
         simulation.step()
         if simulation.counters.iteration > before:
-            mean_d = built.executor.memories.sums.rows_nd.mean(dim=0)
+            mean_d = built.executor.memories.rows.rows_nd.mean(dim=0)
             torch.testing.assert_close(built.rule.sums_mean_d, mean_d, rtol=1e-4, atol=1e-6)
             compared += 1
     built.executor.close()

@@ -148,7 +148,7 @@ def test_memories_send_the_change_against_the_previous_upload():
     for value in (3.0, 5.0, 4.0):
         sent.append(memories.message(1, torch.full((2,), value))[0].item())
     assert sent == [3.0, 2.0, -1.0]
-    assert memories.previous[0].sum() == 0
+    assert memories.rows[0].sum() == 0
 
 
 def test_k_local_steps_are_counted_and_learn():

@@ -71,7 +71,7 @@ def make(kind, config, keeps=None, **options):
     if keeps == "variate":
         memories = ClientVariates(len(SIZES), like_d, server_d=lambda: torch.full_like(like_d, 0.2), lr=local.lr)
         for client in range(len(SIZES)):
-            memories.variates.put(client, torch.full((built.flat.d,), 0.1 * client))
+            memories.rows.put(client, torch.full((built.flat.d,), 0.1 * client))
     return WorkQueue(kind(built, local, batches, Streams(0), **options), memories=memories)
 
 

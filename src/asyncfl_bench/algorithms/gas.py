@@ -20,7 +20,7 @@ from .common.activation_statistics import (
     ExponentialWeights,
     fill_classes,
 )
-from .common.rounds import RoundMean, Weights
+from .common.rounds import WeightedMean, Weights, weight_of
 from .common.split import ServerSgd, SplitConfig, SplitRule
 from .needs import Needs
 
@@ -129,7 +129,7 @@ class Gas(Recorder, SplitRule):
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         config = self.config
-        self.mean = RoundMean(self.client_d, config.weights)
+        self.mean = WeightedMean(self.client_d)
         self.sgd = ServerSgd(self.server_d, config)
         self.buffer: list[tuple[torch.Tensor, torch.Tensor, int]] = []  # activations, labels, progress of a message
         self.steps = self.rows = self.generated = 0  # server steps done; rows of the last one, and of them generated
@@ -222,7 +222,7 @@ class Gas(Recorder, SplitRule):
 
     def receive(self, upload) -> bool:
         self.server_samples = 0.0
-        self.mean.add(replace(upload, vector_d=upload.base_d + upload.vector_d))
+        self.mean.add(upload.base_d + upload.vector_d, weight_of(upload, self.config.weights))
         if self.mean.count < self.needs.uploads_per_iteration(self.n):
             return False
         mean_d = self.mean.take()

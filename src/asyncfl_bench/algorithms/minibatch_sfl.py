@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..stateful import Stateful
 from ..types import Reply
-from .common.rounds import RoundMean, RoundRule
-from .common.split import ServerSgd, SplitRoundConfig, SplitRule, UnionGradient
+from .common.rounds import RoundRule, WeightedMean
+from .common.split import ServerSgd, SplitRoundConfig, SplitRule
 
 if TYPE_CHECKING:
     import torch
@@ -40,11 +40,11 @@ class MiniBatchSfl(SplitRule, RoundRule):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.mean = RoundMean(self.client_d, self.weights)
+        self.mean = WeightedMean(self.client_d)
         self.sgd = ServerSgd(self.server_d, self.config)
         self.under_way: list[int] = []
         self.answers: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # of this step so far: client, gradient, loss
-        self.union = UnionGradient(self.server_d)
+        self.union = WeightedMean(self.server_d)
         self._own_d = self.server_d.clone()
 
     def vectors(self, n: int) -> int:
@@ -73,7 +73,9 @@ class MiniBatchSfl(SplitRule, RoundRule):
 
     def direction(self) -> torch.Tensor:
         """Return (d,) the gradient for the step of s, from all added ones."""
-        return self.union.take()
+        mean_d = self.union.take()
+        assert mean_d is not None
+        return mean_d
 
     def replies(self) -> list[tuple[int, Reply]]:
         if len(self.answers) < len(self.under_way):

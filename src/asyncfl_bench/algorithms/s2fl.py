@@ -11,7 +11,8 @@ import numpy as np
 from ..errors import check
 from ..ranges import at_least
 from ..stateful import Stateful
-from .common.split import SplitRoundConfig, UnionGradient
+from .common.rounds import WeightedMean
+from .common.split import SplitRoundConfig
 from .minibatch_sfl import MiniBatchSfl
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class S2fl(MiniBatchSfl):
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.unions = [UnionGradient(self.server_d) for _ in range(self.config.groups)]
+        self.unions = [WeightedMean(self.server_d) for _ in range(self.config.groups)]
         self.labels_nc = clients.labels_nc if clients.labels_nc is not None else clients.samples_n[:, None]
         self.group_of: dict[int, int] = {}
 
@@ -80,7 +81,7 @@ class S2fl(MiniBatchSfl):
 
     def direction(self) -> torch.Tensor:
         """Return (d,) the mean over the groups."""
-        parts = [self.sgd.clip(union.take()) for union in self.unions if union.samples]
+        parts = [self.sgd.clip(mean_d) for union in self.unions if (mean_d := union.take()) is not None]
         return sum(parts[1:], parts[0]) / len(parts)
 
     def round(self) -> bool:

@@ -113,7 +113,16 @@ class Blocks:
 
 
 class ClientVectors(Stateful):
-    """A vector that each client keeps between uploads. It changes only at a delivery, so lost work changes nothing."""
+    """A vector that each client keeps between uploads. It changes only at a delivery, so lost work changes nothing.
+
+    rows  (n, d) these vectors, in ``place`` (storage.PLACES)
+    """
+
+    def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
+        self.rows = Rows(n, like_d, place, storage.folder if storage else None)
+
+    def parts(self) -> dict[str, Stateful]:
+        return {"rows": self.rows}
 
     def hold(self, work: Work) -> None:
         """Note a dispatch."""
@@ -139,25 +148,16 @@ class ClientVectors(Stateful):
 
 
 class ClientSums(ClientVectors):
-    """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn).
-
-    Memory: n d floats in ``place`` (storage.PLACES).
-    """
-
-    def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
-        self.sums = Rows(n, like_d, place, storage.folder if storage else None)
+    """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn)."""
 
     def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
         """Return (d,) the received model minus the client's sum."""
-        return start_d - self.sums[client]
+        return start_d - self.rows[client]
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
         """Return the upload, after adding it to the client's sum."""
-        self.sums.put(client, self.sums[client] + vector_d)
+        self.rows.put(client, self.rows[client] + vector_d)
         return vector_d
-
-    def parts(self) -> dict[str, Stateful]:
-        return {"sums": self.sums}
 
 
 class ClientVariates(ClientVectors):
@@ -167,7 +167,7 @@ class ClientVariates(ClientVectors):
     c_i <- -D_i / (K lr) - (c - c_i), the mean of the K gradients without this shift, and the client sends the change.
 
     server_d  () -> (d,) the current c;  lr  the local step size of a piece of work
-    Memory: n d floats in ``place`` (storage.PLACES), and c of every model version, on the device.
+    Memory: also c of every model version, on the device.
     """
 
     def __init__(
@@ -180,7 +180,7 @@ class ClientVariates(ClientVectors):
         server_d: Callable[[], torch.Tensor],
         lr: Callable[[Work], float],
     ):
-        self.variates = Rows(n, like_d, place, storage.folder if storage else None)
+        super().__init__(n, like_d, place, storage)
         self.versions = ModelVersions(like_d.device)
         self._server_d, self._lr = server_d, lr
 
@@ -191,42 +191,39 @@ class ClientVariates(ClientVectors):
         self.versions.release(work.iteration)
 
     def shift(self, work: Work) -> torch.Tensor:
-        return self.versions[work.iteration] - self.variates[work.client]
+        return self.versions[work.iteration] - self.rows[work.client]
 
     def variate_change(self, work: Work, vector_d: torch.Tensor) -> torch.Tensor:
         if not work.samples:  # a client without samples does not change
             return vector_d.new_zeros(vector_d.shape)
         mean_d = vector_d / (-work.local_steps * self._lr(work))
         change_d = mean_d - self.versions[work.iteration]  # of c_i: the mean minus the shift minus c_i
-        self.variates.put(work.client, self.variates[work.client] + change_d)
+        self.rows.put(work.client, self.rows[work.client] + change_d)
         return change_d
 
     def parts(self) -> dict[str, Stateful]:
-        return {"variates": self.variates, "versions": self.versions}
+        return super().parts() | {"versions": self.versions}
 
 
 class ClientMemories(ClientVectors):
     """Each client's previous upload, for rules whose clients send changes (ACE, Algorithm a.5, lines 17-18).
 
     Changes are doubles: rounded to single precision they would let the server's sum drift away from its clients.
-    Memory: n d floats in ``place`` (storage.PLACES), at most 4 d on the device.
+    Memory: also at most 4 d floats on the device.
     """
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
-        self.previous = Rows(n, like_d, place, storage.folder if storage else None)
+        super().__init__(n, like_d, place, storage)
         self._change_d = like_d.new_empty(like_d.shape).double()
         # on a CPU mixed types in one operation would allocate at every upload
         self._wide_d = self._change_d.clone() if like_d.device.type == "cpu" else None
 
     def message(self, client: int, vector_d: torch.Tensor) -> torch.Tensor:
         """Return (d,) doubles vector - previous, lent until the next call, and set previous <- vector."""
-        previous_d = self.previous[client]
+        previous_d = self.rows[client]
         self._change_d.copy_(vector_d).sub_(previous_d if self._wide_d is None else self._wide_d.copy_(previous_d))
-        self.previous.put(client, vector_d)
+        self.rows.put(client, vector_d)
         return self._change_d
-
-    def parts(self) -> dict[str, Stateful]:
-        return {"previous": self.previous}
 
 
 def build_memories(

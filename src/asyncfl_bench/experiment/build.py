@@ -279,7 +279,7 @@ def build_dry_run(base: Foundation, computer: SequentialComputer) -> tuple[Simul
     settings, streams, samples = base.settings, base.streams, base.task.server
     server = None if samples is None else NullServer(samples.samples)
     rule = settings.build_rule(Storage(rounding=streams.cache), streams, server)
-    variates = NullVariates() if rule.needs.keeps == "variate" else None
+    variates = NullVariates(1, torch.zeros(1)) if rule.needs.keeps == "variate" else None
     queue = WorkQueue(NullComputer(computer, server), memories=variates, keeps_base=rule.needs.base)
     return _build_simulation(base, rule, torch.zeros(1), queue), queue
 

@@ -31,28 +31,22 @@ class RoundConfig(RuleConfig):
     weights: Weights = "samples"
 
 
-class RoundMean(Stateful):
-    """sum_{i in S} p_i D_i with p_i = n_i / sum_S n (`samples`) or 1 / |S| (`uniform`).
-
-    Lost uploads are left out, and the weights sum to 1 (AsyncFedED, ambiguity A4). Memory: d floats.
-    """
+class WeightedMean(Stateful):
+    """Mean of vectors that are added one by one. Memory: d floats."""
 
     state_names = ("sum_d", "total", "count")
 
-    def __init__(self, like_d: torch.Tensor, weights: str):
+    def __init__(self, like_d: torch.Tensor):
         self.sum_d = like_d.new_zeros(like_d.shape)
-        self.by_samples = weights == "samples"
-        self.total = 0
-        self.count = 0
+        self.total = self.count = 0
 
-    def add(self, upload: Upload) -> None:
-        weight = upload.samples if self.by_samples else 1
-        self.sum_d.add_(upload.vector_d, alpha=weight)
+    def add(self, vector_d: torch.Tensor, weight: int) -> None:
+        self.sum_d.add_(vector_d, alpha=weight)
         self.total += weight
         self.count += 1
 
     def take(self) -> torch.Tensor | None:
-        """Return (d,) the mean, lent until the next ``add``, and begin a round. None if no client delivered."""
+        """Return (d,) the mean as a new vector, and begin the next one. None without weight."""
         total, self.total, self.count = self.total, 0, 0
         if not total:
             self.sum_d.zero_()
@@ -60,6 +54,14 @@ class RoundMean(Stateful):
         mean_d = self.sum_d / total
         self.sum_d.zero_()
         return mean_d
+
+
+def weight_of(upload: Upload, weights: str) -> int:
+    """Return the weight of an upload in the mean of a round: n_i (`samples`) or 1 (`uniform`).
+
+    Lost uploads are left out, and the weights sum to 1 (AsyncFedED, ambiguity A4).
+    """
+    return upload.samples if weights == "samples" else 1
 
 
 class RoundRule(ServerRule):
@@ -70,18 +72,18 @@ class RoundRule(ServerRule):
 
     @property
     def weights(self) -> str:
-        """Weights of the mean, see RoundMean; uniform if the rule has no such setting."""
+        """Weights of the mean, see ``weight_of``; uniform if the rule has no such setting."""
         return self.config.weights if isinstance(self.config, RoundConfig) else "uniform"
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
-        self.mean = RoundMean(model_d, self.weights)
+        self.mean = WeightedMean(model_d)
 
     def parts(self) -> dict[str, Stateful]:
         return {"mean": self.mean}
 
     def receive(self, upload) -> bool:
-        self.mean.add(upload)
+        self.mean.add(upload.vector_d, weight_of(upload, self.weights))
         return False
 
     def round(self) -> bool:

@@ -143,24 +143,3 @@ class ServerSgd(Stateful):
         if config.server_momentum:
             gradient_d = self.velocity_d.mul_(config.server_momentum).add_(gradient_d)
         self.s_d.add_(gradient_d, alpha=-self.lr)
-
-
-class UnionGradient(Stateful):
-    """The gradient of the mean over the union of mini-batches, which are added one by one. Memory: d floats."""
-
-    state_names = ("sum_d", "samples")
-
-    def __init__(self, like_d: torch.Tensor):
-        self.sum_d, self.samples = like_d.new_zeros(like_d.shape), 0
-
-    def add(self, gradient_d: torch.Tensor, samples: int) -> None:
-        """Add (d,) the gradient of the mean over ``samples``."""
-        self.sum_d.add_(gradient_d, alpha=samples)
-        self.samples += samples
-
-    def take(self) -> torch.Tensor:
-        """Return (d,) the gradient as a new vector, and begin the next union."""
-        mean_d = self.sum_d / self.samples
-        self.sum_d.zero_()
-        self.samples = 0
-        return mean_d
