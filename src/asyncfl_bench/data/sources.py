@@ -25,10 +25,8 @@ PoolPart = tuple[Iterable[str], np.ndarray, np.ndarray]
 ROWS = 1000  # rows of a repository that are converted together
 CINIC10 = "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz"
 CINIC10_MD5 = "6ee4d0c996905fe93221de577967a372"
-_CINIC10_IMAGE = (32, 32, 3)
 # classes of CIFAR-10 and CINIC-10, in the order of their labels
 CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-SPLIT_FOLDERS = f"train and test, each with a folder of PNG files for each class ({', '.join(CLASS_NAMES)})"
 
 
 def leaf_files(folder: Path) -> list[Path]:
@@ -70,45 +68,6 @@ def leaf_parts(files: list[Path], convert: Callable[[list, list], tuple[np.ndarr
             yield [user] * len(y_part), x_part, y_part
 
 
-def read_class_folders(folder: Path, shape: tuple[int, ...]) -> dict[str, np.ndarray]:
-    """Return the arrays of the PNG files in ``folder``/SPLIT/CLASS (CINIC-10), sorted by class and name.
-
-    The splits are `train` and `test`; `valid` is left out.
-    shape  of an image: (H, W, 3)
-    Raises DataError with the folder or file for missing files and for other images.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder}: must be a folder with {SPLIT_FOLDERS}, found a file")
-    arrays: dict[str, np.ndarray] = {}
-    for split in ("train", "test"):
-        paths = []
-        for of_class in (folder / split / name for name in CLASS_NAMES):
-            paths.append(sorted(path for path in of_class.glob("*") if not path.name.startswith(".")))
-            if not paths[-1]:
-                missing = next(path for path in (of_class.parent, of_class, of_class / "*.png") if not path.is_dir())
-                raise DataError(f"{missing} is missing: {folder} must have {SPLIT_FOLDERS}")
-        arrays[f"y_{split}"] = np.repeat(np.arange(len(paths)), [len(of_class) for of_class in paths])
-        images = arrays[f"x_{split}"] = np.empty((len(arrays[f"y_{split}"]), *shape), np.uint8)
-        for image, path in zip(images, (path for of_class in paths for path in of_class), strict=True):
-            image[:] = _read_png(folder, path, shape)
-    return arrays
-
-
-def _read_png(folder: Path, path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            found = f"{image.format}, {image.width}x{image.height} pixels of mode {image.mode}"
-            if (image.format, image.mode, image.height, image.width) == ("PNG", "RGB", *shape[:2]):
-                return np.asarray(image)
-    except (OSError, SyntaxError, ValueError) as error:  # SyntaxError: a damaged PNG
-        found = _describe_error(error)
-    wanted = f"a PNG image of {shape[1]}x{shape[0]} pixels in colour (mode RGB), found {found}"
-    remedy = f"replace it, or delete {folder} and add dataset.download=true"
-    raise DataError(f"{path}: must be {wanted}; {remedy}")
-
-
 def torchvision(purpose: str) -> ModuleType:
     """Return the module. Raises InputError if it is missing or does not fit the installed torch."""
     try:
@@ -129,17 +88,16 @@ def read_originals(label: str, folder: Path, data_dir: Path, download: bool, way
     download  fetch missing files
     Raises DataError; MissingData for files that a download can replace.
     """
-    if label == "CINIC10" and folder.exists():
-        return read_class_folders(folder, _CINIC10_IMAGE)
     vision = torchvision(f"{'Downloading' if download else 'Reading the files of'} {label}")
     try:
         if label == "CINIC10":  # arXiv:1810.03505, which torchvision lacks
-            part = data_dir / ".CINIC-10.part"  # a half unpacked folder would be read as complete
-            shutil.rmtree(part, ignore_errors=True)
-            unpack = vision.datasets.utils.download_and_extract_archive
-            unpack(CINIC10, str(data_dir), str(part), md5=CINIC10_MD5, remove_finished=True)
-            part.rename(folder)
-            return read_class_folders(folder, _CINIC10_IMAGE)
+            if not folder.exists():
+                part = data_dir / ".CINIC-10.part"  # a half unpacked folder would be read as complete
+                shutil.rmtree(part, ignore_errors=True)
+                unpack = vision.datasets.utils.download_and_extract_archive
+                unpack(CINIC10, str(data_dir), str(part), md5=CINIC10_MD5, remove_finished=True)
+                part.rename(folder)
+            return _read_cinic10(vision, folder)
         arrays = {}
         for split in ("train", "test"):
             part = getattr(vision.datasets, label)(root=str(data_dir), train=split == "train", download=download)
@@ -151,6 +109,19 @@ def read_originals(label: str, folder: Path, data_dir: Path, download: bool, way
         if not download:
             raise MissingData(f"{folder}: torchvision cannot read {label} there ({reason}). {ways_out}") from error
         raise DataError(f"{label} is missing and its download failed ({reason}). {ways_out}") from error
+
+
+def _read_cinic10(vision: Any, folder: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of the images in ``folder``/SPLIT/CLASS, sorted by class and name; `valid` is left out."""
+    arrays = {}
+    for split in ("train", "test"):
+        found = vision.datasets.ImageFolder(str(folder / split))
+        if tuple(found.classes) != CLASS_NAMES:
+            wanted = f"{split} must have the folders {', '.join(CLASS_NAMES)}"
+            raise ValueError(f"{wanted}; found {', '.join(found.classes)}")
+        arrays[f"x_{split}"] = np.stack([np.asarray(image) for image, _ in found])
+        arrays[f"y_{split}"] = np.array(found.targets)
+    return arrays
 
 
 def hub_parts(
