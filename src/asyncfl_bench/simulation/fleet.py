@@ -55,6 +55,7 @@ class FleetFile:
 
     layouts  sets of columns beside `client`, one of which the file must have
     clients  ids in the order of the clients 0, 1, ...: by value if all are whole numbers >= 0, else as text
+    client_r  (r,) ids
     columns  name -> (r,) finite numbers, > 0 for durations and ends, else >= 0
     Raises InputError with file, row and allowed values.
     """
@@ -67,10 +68,10 @@ class FleetFile:
         _check_columns(self.path, values, layouts)
         if not self._place_r:
             raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
-        self._client_r = [_cell_text(value) for value in values.pop("client")]
-        if "" in self._client_r:
-            raise self.refusal(self._client_r.index(""), "client must be a whole number or text, found nothing")
-        self.clients = _sort_ids(set(self._client_r))
+        self.client_r = [_cell_text(value) for value in values.pop("client")]
+        if "" in self.client_r:
+            raise self.refusal(self.client_r.index(""), "client must be a whole number or text, found nothing")
+        self.clients = _sort_ids(set(self.client_r))
         self.columns = {name: self._numbers(name, column) for name, column in values.items() if name not in TEXTS}
 
     def rows_of(self, n: int) -> list[list[int]]:
@@ -78,7 +79,7 @@ class FleetFile:
         if n > len(self.clients):
             raise ConfigError("n_clients", n, f"must be at most {len(self.clients)}, the clients in {self.path}")
         rows: dict[str, list[int]] = {client: [] for client in self.clients}
-        for row, client in enumerate(self._client_r):
+        for row, client in enumerate(self.client_r):
             rows[client].append(row)
         return [rows[client] for client in self.clients[:n]]
 

@@ -5,7 +5,6 @@ A live server does not know of a loss before it happens. So here a loss is known
 
 from __future__ import annotations
 
-import csv
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,12 +13,13 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import BenchError, InputError, check
-from ..files import LARGEST_FILE, existing_file, expand_home, open_regular
+from ..files import existing_file
 from ..randomness import Streams
 from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .availability import Always, AlwaysConfig
 from .delay import Delay, DelayConfig
+from .fleet import FleetFile
 from .timeline import Timeline
 
 NAME = "arrivals.csv"
@@ -46,26 +46,15 @@ class ArrivalRecord:
 
 def read_record(path: str | Path, n: int) -> ArrivalRecord:
     """Read an arrivals.csv of n clients. Raises InputError with the line of an invalid row."""
-    record, file = ArrivalRecord(), expand_home(path, "path")
-    try:
-        with open_regular(file, "r", LARGEST_FILE, newline="", encoding="utf-8") as lines:
-            rows = csv.DictReader(lines)
-            if tuple(rows.fieldnames or ()) != COLUMNS:
-                raise InputError(f"{file}: must be the {NAME} of a live run, with the columns {', '.join(COLUMNS)}")
-            for row in rows:
-                try:
-                    client, cycle, arrived, left = (int(row[name]) for name in ("client", "cycle", "arrived", "left"))
-                    duration, time = float(row["duration"]), float(row["time"])
-                    ok = client in range(n) and 0 < duration < NEVER and 0 < time < NEVER
-                except (TypeError, ValueError):
-                    ok = False
-                if not ok or (client, cycle) in record.ends:
-                    raise InputError(f"{file}, line {rows.line_num}: is not an arrival of a run of {n} clients")
-                record.ends[client, cycle] = time, bool(arrived)
-                if left:
-                    record.left_at.setdefault(client, time)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{file}: not a readable .csv file ({error})") from None
+    record, file = ArrivalRecord(), FleetFile(str(path), (COLUMNS[1:],))
+    clients, columns = {str(client): client for client in range(n)}, file.columns
+    facts = zip(*(columns[name] for name in ("cycle", "arrived", "left", "time")), strict=True)
+    for row, (name, (cycle, arrived, left, time)) in enumerate(zip(file.client_r, facts, strict=True)):
+        if (client := clients.get(name)) is None or time >= NEVER or (client, int(cycle)) in record.ends:
+            raise file.refusal(row, f"is not an arrival of a run of {n} clients")
+        record.ends[client, int(cycle)] = time, bool(arrived)
+        if left:
+            record.left_at.setdefault(client, time)
     return record
 
 
