@@ -111,7 +111,7 @@ def test_a_fleet_for_which_memory_lacks_and_a_pipe_are_one_line(afl_run, monkeyp
 
     os.mkfifo("pipe")
     assert re.fullmatch(r"afl-run: --import-fleet=pipe: no such file.*\n", afl_run("--import-fleet", "pipe").stderr)
-    monkeypatch.setattr("asyncfl_bench.simulation.foreign_fleets._number", fill_memory)
+    monkeypatch.setattr("asyncfl_bench.simulation.foreign_fleets._numbers", fill_memory)
     answer = afl_run("--import-fleet", dump(CAPACITY))
     assert (answer.returncode, answer.stderr) == (2, "afl-run: fleet: has more clients than fit in memory\n")
     assert sorted(os.listdir()) == ["fleet", "pipe"]
