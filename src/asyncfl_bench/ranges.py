@@ -94,6 +94,11 @@ def _check_bound(name: str, bound: object) -> None:
         raise TypeError(f"{name}({bound!r}) has a bound that is not a number; write {name}(0)")
 
 
+NonNegative = Annotated[float, at_least(0)]
+Positive = Annotated[float, greater_than(0)]
+Count = Annotated[int, at_least(1)]
+
+
 def check_client_numbers(name: str, numbers: list[float] | None, n: int) -> None:
     """Raise ConfigError unless ``numbers`` is None or has one number > 0 for each of n clients."""
     ok = numbers is None or (len(numbers) == n and min(numbers) > 0)

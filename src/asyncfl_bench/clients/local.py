@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from ..errors import Stopped, check
-from ..ranges import CheckedSettings, Configured, absent, at_least, greater_than, one_of, within
+from ..ranges import (
+    CheckedSettings,
+    Configured,
+    Count,
+    NonNegative,
+    Positive,
+    absent,
+    at_least,
+    greater_than,
+    one_of,
+    within,
+)
 from ..types import Facts, Work, Workload
 
 
@@ -38,16 +49,16 @@ class LocalConfig(CheckedSettings):
     """
 
     batch_size: Any = 10
-    local_steps: Annotated[int, at_least(1)] = 1
+    local_steps: Count = 1
     local_epochs: Annotated[int | None, at_least(1, null="to count local_steps")] = None
     optimizer: Annotated[str, one_of("sgd", "adamw")] = "sgd"
-    lr: Annotated[float, greater_than(0)] = 0.1
+    lr: Positive = 0.1
     lr_decay: Annotated[float, within("(0, 1]")] = 1.0
     lr_decay_by: Annotated[str, one_of("work", "iteration")] = "work"
     momentum: Annotated[float, within("[0, 1)")] = 0.0
-    weight_decay: Annotated[float, at_least(0)] = 0.0
+    weight_decay: NonNegative = 0.0
     clip: Annotated[float | None, greater_than(0, null="for none")] = None
-    proximal: Annotated[float, at_least(0)] = 0.0
+    proximal: NonNegative = 0.0
     logit_adjustment: Annotated[float, at_least(0), absent(0.0)] = 0.0
     upload: Annotated[str, one_of("auto", "gradient", "difference")] = "auto"
     augment: bool = False

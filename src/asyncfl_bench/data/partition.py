@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, Configured, at_least, greater_than
+from ..ranges import CheckedSettings, Configured, Count, NonNegative, Positive, at_least, greater_than
 from ..types import ClientTable, Facts
 
 Parts = list[np.ndarray]  # sample indices of each client
@@ -58,9 +58,9 @@ class DirichletConfig(PartitionConfig):
                  false: only the shares determine the number of a client's samples
     """
 
-    alpha: Annotated[float, greater_than(0)] = 0.3
+    alpha: Positive = 0.3
     min_samples: Annotated[int, at_least(0)] = 5
-    tries: Annotated[int, at_least(1)] = 100
+    tries: Count = 100
     cap: bool = False
 
     def idle(self, facts: Facts) -> dict[str, str]:
@@ -172,9 +172,9 @@ class ClustersConfig(PartitionConfig):
     min_samples   minimum number of a client's samples; an empty client uploads zeros
     """
 
-    groups: Annotated[int, at_least(1)] = 5
+    groups: Count = 5
     alpha: Annotated[float | None, greater_than(0, null="for whole classes, class c in group c modulo groups")] = 0.1
-    volume_sigma: Annotated[float, at_least(0)] = 1.0
+    volume_sigma: NonNegative = 1.0
     min_samples: Annotated[int, at_least(0)] = 2
 
     @property
@@ -256,7 +256,7 @@ class ShardsConfig(PartitionConfig):
                        more than s classes | false: all samples are cut together, sorted by label
     """
 
-    shards_per_client: Annotated[int, at_least(1)] = 2
+    shards_per_client: Count = 2
     per_class: bool = False
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import ConfigError, check
 from ..randomness import Streams
-from ..ranges import CheckedSettings, at_least, within
+from ..ranges import CheckedSettings, Count, NonNegative, at_least, within
 from ..types import Facts
 from .base import Data, DataSet, train_count
 from .npz import load_cached
@@ -38,12 +38,12 @@ class SyntheticConfig(CheckedSettings):
     test_share   share of a client's samples in the common test set
     """
 
-    alpha: Annotated[float, at_least(0)] = 1.0
-    beta: Annotated[float, at_least(0)] = 1.0
+    alpha: NonNegative = 1.0
+    beta: NonNegative = 1.0
     clients: Annotated[int | None, at_least(1, null="for the run's")] = None
     max_samples: Annotated[int | None, at_least(2)] = None
     test_share: Annotated[float, within("(0, 1)")] = 0.1
-    size_factor: Annotated[int, at_least(1)] = 1
+    size_factor: Count = 1
     data_seed: Annotated[int | None, within("[0, 4294967295]")] = None
     size_seed: Annotated[int | None, within("[0, 4294967295]")] = None
 

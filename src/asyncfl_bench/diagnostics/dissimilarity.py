@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import check
-from ..ranges import at_least
+from ..ranges import Count
 from ..types import Message, Recorder
 from .base import Diagnostics, DiagnosticsConfig
 
@@ -29,7 +29,7 @@ class DissimilarityConfig(DiagnosticsConfig):
              takes 10 random batches of 128
     """
 
-    samples: Annotated[int, at_least(1)] = 1280
+    samples: Count = 1280
 
 
 class Dissimilarity(Diagnostics):

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import BenchError, ConfigError, check, format_value
-from ..ranges import at_least
+from ..ranges import Count
 from ..stateful import Stateful
 from ..types import Upload, Work
 from .base import Diagnostics, DiagnosticsConfig
@@ -44,7 +44,7 @@ class MseConfig(DiagnosticsConfig):
     every  server iterations between measured steps. A measured step costs the full gradient of every client
     """
 
-    every: Annotated[int, at_least(1)] = 10
+    every: Count = 10
 
 
 class Mse(Diagnostics):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from ..errors import check, list_some
-from ..ranges import absent, at_least, one_of, within
+from ..ranges import Count, absent, at_least, one_of, within
 from ..types import Facts
 from .base import ModelConfig, SequentialConfig, SequentialModel
 from .layers import Layer, Shape, stack
@@ -50,7 +50,7 @@ class CnnConfig(SequentialConfig):
     cut     null: 6, behind the second pool
     """
 
-    hidden: Annotated[int, at_least(1)] = 128
+    hidden: Count = 128
     usual_cut = 6  # behind the second pool
     layers = 10
 
@@ -226,7 +226,7 @@ class ResNet8Config(ResNet18Config):
     """Three stages of one residual block each."""
 
     groups: int = 8
-    width: Annotated[int, at_least(1)] = 16
+    width: Count = 16
     layers = 9
     stages = (1, 1, 1)
 

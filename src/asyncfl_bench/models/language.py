@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import ConfigError
-from ..ranges import at_least
+from ..ranges import Count, at_least
 from .base import Model, ModelConfig
 from .layers import Shape, Size
 
@@ -22,9 +22,9 @@ class LstmConfig(ModelConfig):
     layers     LSTM layers on top of each other
     """
 
-    embedding: Annotated[int, at_least(1)] = 8
-    hidden: Annotated[int, at_least(1)] = 256
-    layers: Annotated[int, at_least(1)] = 2
+    embedding: Count = 8
+    hidden: Count = 256
+    layers: Count = 2
 
 
 class Lstm(Model):
@@ -60,7 +60,7 @@ class FastTextConfig(ModelConfig):
     buckets    rows of the embedding that bigrams are hashed into; 0: words alone
     """
 
-    embedding: Annotated[int, at_least(1)] = 64
+    embedding: Count = 64
     buckets: Annotated[int, at_least(0)] = 65536
     uncaptured = "an embedding, of which each piece of work reads other rows"
 

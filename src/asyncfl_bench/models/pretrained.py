@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..errors import ConfigError, InputError, check
 from ..files import expand_home, read_json, sha256_of
-from ..ranges import at_least, greater_than
+from ..ranges import Positive, at_least
 from .base import NEEDS_TEXTS, Model, ModelConfig
 from .layers import Shape
 
@@ -61,7 +61,7 @@ class BertConfig(ModelConfig):
 
     path: str = MINILM
     lora_rank: Annotated[int | None, at_least(1, null="to train the encoder itself")] = None
-    lora_alpha: Annotated[float, greater_than(0)] = 16.0
+    lora_alpha: Positive = 16.0
     download: bool = False
 
     def __post_init__(self) -> None:

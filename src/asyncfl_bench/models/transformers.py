@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from ..errors import ConfigError, check
-from ..ranges import at_least
+from ..ranges import Count
 from .base import SequentialConfig, SequentialModel
 from .layers import Layer, Shape
 
@@ -25,11 +25,11 @@ class VitSmallConfig(SequentialConfig):
     cut     null: 2, behind the first block, as in GAS
     """
 
-    patch: Annotated[int, at_least(1)] = 4
-    width: Annotated[int, at_least(1)] = 512
-    heads: Annotated[int, at_least(1)] = 8
-    hidden: Annotated[int, at_least(1)] = 512
-    blocks: Annotated[int, at_least(1)] = 6
+    patch: Count = 4
+    width: Count = 512
+    heads: Count = 8
+    hidden: Count = 512
+    blocks: Count = 6
     usual_cut = 2
 
     def __post_init__(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..randomness import Streams
-from ..ranges import CheckedSettings, Configured, at_least, within
+from ..ranges import CheckedSettings, Configured, NonNegative, at_least, within
 from ..types import Facts, Work
 from .fleet import FleetFile
 from .timeline import Timeline
@@ -107,7 +107,7 @@ class SuspensionConfig(AlwaysConfig):
     """
 
     probability: Annotated[float, within("[0, 1)")] = 0.1
-    hang: Annotated[float, at_least(0)] = 3.0
+    hang: NonNegative = 3.0
 
     def idle(self, facts: Facts) -> dict[str, str]:
         return {} if self.probability else {"hang": "with availability.probability=0, where nothing is lost"}

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import check_client_numbers, greater_than, one_of
+from ..ranges import Positive, check_client_numbers, one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .delay import Delay, DelayConfig
 
@@ -29,13 +29,13 @@ class CellLinkConfig(DelayConfig):
                       ``CellLink``; null: model.cut for all
     """
 
-    slowest: Annotated[float, greater_than(0)] = 1e9
-    fastest: Annotated[float, greater_than(0)] = 1e10
-    nearest: Annotated[float, greater_than(0)] = 0.1
-    radius: Annotated[float, greater_than(0)] = 1.0
+    slowest: Positive = 1e9
+    fastest: Positive = 1e10
+    nearest: Positive = 0.1
+    radius: Positive = 1.0
     position: Annotated[str, one_of("distance", "disc")] = "distance"
     channel: Annotated[str, one_of("each", "shared")] = "each"
-    hertz: Annotated[float, greater_than(0)] = 1e7
+    hertz: Positive = 1e7
     speeds: list[float] | None = None
     distances: list[float] | None = None
     cuts: list[int] | None = None

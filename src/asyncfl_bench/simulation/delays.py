@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import check
 from ..randomness import Streams
-from ..ranges import at_least, check_client_numbers, greater_than, one_of, within
+from ..ranges import NonNegative, Positive, at_least, check_client_numbers, greater_than, one_of, within
 from ..types import Facts, Work
 from .delay import Delay, DelayConfig, positive_normal
 
@@ -38,7 +38,7 @@ class ConstantConfig(DelayConfig):
     mean  units
     """
 
-    mean: Annotated[float, at_least(0)] = 1.0
+    mean: NonNegative = 1.0
 
     timed_by = ("mean",)
 
@@ -59,7 +59,7 @@ class UniformConfig(DelayConfig):
     high  units, >= low
     """
 
-    low: Annotated[float, at_least(0)] = 0.5
+    low: NonNegative = 0.5
     high: float = 1.5
 
     def __post_init__(self) -> None:
@@ -117,8 +117,8 @@ class ExponentialConfig(DelayConfig):
     redraw   true: a draw for each piece of work | false: always the mean
     """
 
-    beta: Annotated[float, at_least(0)] = 5.0
-    compute: Annotated[float, at_least(0)] = 0.0
+    beta: NonNegative = 5.0
+    compute: NonNegative = 0.0
     clients: Annotated[str, one_of("equal", "exponential")] = "equal"
     redraw: bool = True
 
@@ -161,9 +161,9 @@ class MixedExponentialConfig(DelayConfig):
     """
 
     slow_share: Annotated[float, within("[0, 1]")] = 0.2
-    slow_mean: Annotated[float, at_least(0)] = 5.0
-    fast_mean: Annotated[float, at_least(0)] = 0.5
-    compute: Annotated[float, at_least(0)] = 0.0
+    slow_mean: NonNegative = 5.0
+    fast_mean: NonNegative = 0.5
+    compute: NonNegative = 0.0
 
     def idle(self, facts: Facts) -> dict[str, str]:
         if 0 < self.slow_share < 1:
@@ -201,9 +201,9 @@ class LogNormalConfig(DelayConfig):
     clients_sigma  standard deviation of the logarithm between clients
     """
 
-    median: Annotated[float, greater_than(0)] = 1.0
-    sigma: Annotated[float, at_least(0)] = 0.5
-    clients_sigma: Annotated[float, at_least(0)] = 0.5
+    median: Positive = 1.0
+    sigma: NonNegative = 0.5
+    clients_sigma: NonNegative = 0.5
 
 
 class LogNormal(Delay):
@@ -228,7 +228,7 @@ class ParetoConfig(DelayConfig):
     redraw   true: a draw for each piece of work | false: a draw for each client
     """
 
-    minimum: Annotated[float, greater_than(0)] = 1.0
+    minimum: Positive = 1.0
     shape: Annotated[float, at_least(0.1)] = 1.5
     redraw: bool = True
 
@@ -332,10 +332,10 @@ class WorkAndLinkConfig(DelayConfig):
     client_factors      each client's slowness in computing, > 0; null: drawn
     """
 
-    seconds_per_sample: Annotated[float, at_least(0)] = 1e-4
+    seconds_per_sample: NonNegative = 1e-4
     bandwidth: Annotated[float | None, greater_than(0, null="for no transmission time")] = None
-    link_spread: Annotated[float, at_least(0)] = 0.3
-    clients_sigma: Annotated[float, at_least(0)] = 0.0
+    link_spread: NonNegative = 0.3
+    clients_sigma: NonNegative = 0.0
     client_factors: list[float] | None = None
 
     def resolve(self, facts: Facts) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
 
 from ..randomness import Streams
-from ..ranges import at_least, greater_than
+from ..ranges import NonNegative, Positive
 from ..types import Facts, Work
 from .delay import Delay, DelayConfig, positive_normal
 from .fleet import FleetFile, check_file
@@ -28,13 +27,13 @@ class PhonesConfig(DelayConfig):
                         downlink, uplink (``fleet.FleetFile``); null: drawn
     """
 
-    seconds_per_sample: Annotated[float, greater_than(0)] = 0.01
-    compute_sigma: Annotated[float, at_least(0)] = 0.99
-    downlink: Annotated[float, greater_than(0)] = 4.3e6
-    downlink_sigma: Annotated[float, at_least(0)] = 0.47
-    uplink: Annotated[float, greater_than(0)] = 3.3e6
-    uplink_sigma: Annotated[float, at_least(0)] = 0.68
-    link_spread: Annotated[float, at_least(0)] = 0.38
+    seconds_per_sample: Positive = 0.01
+    compute_sigma: NonNegative = 0.99
+    downlink: Positive = 4.3e6
+    downlink_sigma: NonNegative = 0.47
+    uplink: Positive = 3.3e6
+    uplink_sigma: NonNegative = 0.68
+    link_spread: NonNegative = 0.38
     path: str | None = None
 
     def __post_init__(self) -> None:
