@@ -1,19 +1,15 @@
 """Clients with a file of samples each: what a client, a server and a simulation read of them."""
 
 import copy
-import re
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.check import check_settings
 from asyncfl_bench.config.composition import Compositions
 from asyncfl_bench.data.local import Local, LocalDataConfig
-from asyncfl_bench.errors import InputError
 from asyncfl_bench.randomness import Streams
 from asyncfl_bench.tracking.records import identity_of
 
@@ -73,13 +69,8 @@ def test_a_changed_number_of_any_file_makes_another_run(tmp_path, monkeypatch):
 
 
 def load_wrong(folder, **other):
-    """A simulation and a live server refuse it for the same reason."""
     write(folder, **other)
-    with pytest.raises(InputError) as caught:
-        load(folder, ())
-    with pytest.raises(InputError, match=re.escape(str(caught.value))):
-        load(folder)
-    raise caught.value
+    load(folder)
 
 
 def load_counts(folder, counts, clients=()):
@@ -89,18 +80,6 @@ def load_counts(folder, counts, clients=()):
 
 
 IMAGES = {"x": np.zeros((5, 8, 8, 3), np.uint8)}
-
-
-def test_a_header_of_samples_that_fill_memory_is_one_line_for_a_live_server(tmp_path):
-    write(tmp_path / "clients")
-    with zipfile.ZipFile(tmp_path / "clients/1.npz", "w") as archive:
-        for name, shape in {"x": (5, 2**40), "y": (5,)}.items():
-            with archive.open(f"{name}.npy", "w") as file:
-                header = {"descr": "<i8" if name == "y" else "<f4", "fortran_order": False, "shape": shape}
-                np.lib.format.write_array_header_1_0(file, header)
-                file.write(bytes(40))
-    with pytest.raises(InputError, match=r"1.npz: x must have samples of at most 134217728 numbers, found the shape"):
-        load(tmp_path / "clients", ())
 
 
 def test_clients_keep_their_own_samples():

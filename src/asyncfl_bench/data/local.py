@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import math
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import Annotated
 
 import numpy as np
 
-from ..errors import ConfigError, check
+from ..errors import check, list_some
 from ..files import expand_home, open_regular, sha256_of
 from ..randomness import Streams
 from ..ranges import Configured, at_least
@@ -26,7 +24,7 @@ from .datasets import check_samples
 from .npz import UNREADABLE, describe_unreadable, read_npz
 
 TEST, COUNTS = "test.npz", "counts.npy"
-_MOST = 2**27  # samples in all counts, or numbers of a sample by its header: they would take memory
+_MOST = 2**27  # samples in all counts, of which each takes memory
 
 
 @dataclass
@@ -91,18 +89,17 @@ class Local(Configured):
         files = [folder / f"{client}.npz" for client in range(n_clients)]
         if self._clients:
             return self._load_clients(files, self._clients)
-        test = self._read(folder / TEST)
-        given = self._counts_file
+        test, given = self._read(folder / TEST), self._counts_file
         counts_nc = self._read_counts(given if given and given.exists() else folder / COUNTS, n_clients)
         if self._clients is None or counts_nc is None:
-            _refuse_other_number(folder, files)
+            _refuse_other_number(folder, n_clients)
         if self._clients is None:
             data = self._load_clients(files, range(n_clients), test)
             if counts_nc is not None and (wrong := np.flatnonzero((counts_nc != data.counts_nc).any(axis=1))).size:
                 raise DataError(f"{folder / COUNTS}: has other numbers for client {wrong[0]} than {wrong[0]}.npz")
             return data
         if counts_nc is None:
-            counts_nc = np.stack([self._count_labels(path, test[0]) for path in files])
+            counts_nc = np.stack([self._count_labels(path) for path in files])
         y = np.tile(np.arange(self.config.classes), n_clients).repeat(counts_nc.ravel())
         return self._build(test[0][:1], y, counts_nc, test)  # one sample has the kind of the clients' samples
 
@@ -113,7 +110,9 @@ class Local(Configured):
         parts = {client: self._read(files[client]) for client in clients}
         first = test or parts[clients[0]]
         for client, (x, _) in parts.items():
-            _check_alike(files[client], x, first[0])
+            if x.shape[1:] != first[0].shape[1:] or x.dtype != first[0].dtype:
+                wanted, found = (f"{one.dtype} {one.shape[1:]}" for one in (first[0], x))
+                raise DataError(f"{files[client]}: x must have samples of {wanted}, as {TEST} has; found {found}")
         counts_nc = np.zeros((len(files), self.config.classes), np.int64)
         for client, (_, y) in parts.items():
             counts_nc[client] = np.bincount(y, minlength=self.config.classes)
@@ -135,14 +134,10 @@ class Local(Configured):
         y = check_labels(path, arrays, "", self.config.classes)
         return check_samples(path, "x", arrays["x"]), y
 
-    def _count_labels(self, path: Path, like: np.ndarray) -> np.ndarray:
-        """Return the (C,) samples of each label in a client's file. Of x only the header is read."""
+    def _count_labels(self, path: Path) -> np.ndarray:
+        """Return the (C,) samples of each label in a client's file. Its x is not read."""
         y = read_npz(path, ("y",))["y"]
-        shape, dtype = _array_header(path, "x")
-        if math.prod(shape[1:]) > _MOST:
-            raise DataError(f"{path}: x must have samples of at most {_MOST} numbers, found the shape {shape}")
-        y = check_labels(path, {"x": np.broadcast_to(np.zeros((), dtype), shape), "y": y}, "", self.config.classes)
-        _check_alike(path, check_samples(path, "x", np.zeros((1, *shape[1:]), dtype)), like)
+        y = check_labels(path, {"x": y, "y": y}, "", self.config.classes)
         return np.bincount(y, minlength=self.config.classes)
 
     def _read_counts(self, path: Path, n: int) -> np.ndarray | None:
@@ -154,44 +149,17 @@ class Local(Configured):
                 counts_nc = np.load(path, mmap_mode="r")  # a false header takes no memory
         except UNREADABLE as error:
             raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)})") from None
-        wanted = (n, self.config.classes)
-        whole = isinstance(counts_nc, np.ndarray) and counts_nc.dtype.kind in "iu" and counts_nc.shape == wanted
-        if whole and not counts_nc.any():
-            raise DataError(f"{path}: all counts are zero; write the clients' samples of each label")
-        if not whole or counts_nc.min() < 0:
-            found = f"{counts_nc.dtype} {counts_nc.shape}" if isinstance(counts_nc, np.ndarray) else "an archive"
-            raise DataError(
-                f"{path}: must hold whole numbers >= 0 of shape {wanted}, clients and classes; found {found}"
-            )
-        if (total := counts_nc.sum(dtype=float)) > _MOST:
-            raise DataError(f"{path}: must count at most {_MOST} samples of all clients, found {total:.3g}")
+        shape = (n, self.config.classes)
+        whole = isinstance(counts_nc, np.ndarray) and counts_nc.dtype.kind in "iu" and counts_nc.shape == shape
+        if not whole or counts_nc.min() < 0 or not 0 < counts_nc.sum(dtype=float) <= _MOST:
+            wanted = f"whole numbers >= 0 of shape {shape}, clients and classes, with a sum of 1 to {_MOST}"
+            raise DataError(f"{path}: must hold {wanted}")
         return counts_nc.astype(np.int64)
 
 
-def _refuse_other_number(folder: Path, files: Sequence[Path]) -> None:
-    """Raise MissingData or ConfigError unless the folder has exactly the files of all clients."""
+def _refuse_other_number(folder: Path, n: int) -> None:
+    """Raise ConfigError unless the folder has exactly the files of all clients."""
     there = {int(path.stem) for path in folder.glob("*.npz") if path.stem.isdecimal()}
-    if lacking := [path.name for client, path in enumerate(files) if client not in there]:
-        wanted = f"n_clients={len(files)} needs 0.npz to {len(files) - 1}.npz"
-        wanted += f", n_clients={len(there)} the files there" if there == {*range(len(there))} and there else ""
-        raise MissingData(f"{folder}: no {lacking[0]}; {wanted}. A live server or a replay without them needs {COUNTS}")
-    if there - {*range(len(files))}:
-        wanted = f"{max(there) + 1}, as {folder} has clients' files up to {max(there)}.npz"
-        raise ConfigError("n_clients", len(files), f"must be {wanted}")
-
-
-def _check_alike(path: Path, x: np.ndarray, like: np.ndarray) -> None:
-    if x.shape[1:] != like.shape[1:] or x.dtype != like.dtype:
-        wanted, found = (f"{one.dtype} {one.shape[1:]}" for one in (like, x))
-        raise DataError(f"{path}: x must have samples of {wanted}, as {TEST} has; found {found}")
-
-
-def _array_header(path: Path, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    """Return shape and type of an array in an .npz file without reading its numbers."""
-    try:
-        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as file:
-            read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-            shape, _, dtype = read[np.lib.format.read_magic(file)](file)
-            return shape, dtype
-    except UNREADABLE as error:
-        raise DataError(f"{path}: not a readable .npz file with the array {name} ({error})") from None
+    if there != {*range(n)}:
+        found = f"the number of files 0.npz, 1.npz, … in {folder}; found {list_some(map(str, sorted(there))) or 'none'}"
+        check(False, "n_clients", n, f"{found}. A live server or a replay without them needs {COUNTS}")
