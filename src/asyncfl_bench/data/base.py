@@ -24,6 +24,13 @@ DATA_DIRECTORY = (
 )
 
 
+def describe_search(*places: object) -> str:
+    """Return where samples were looked for, and how to get them, for messages about missing data."""
+    *others, last = map(str, places)
+    looked = f"{', '.join(others)} and {last}" if others else last
+    return f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
+
+
 class DataError(InputError):
     """A data set is missing, broken or does not fit its config."""
 

@@ -18,7 +18,6 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, one_of, within
 from . import sources
 from .base import (
-    DATA_DIRECTORY,
     Data,
     DataError,
     DataSet,
@@ -27,6 +26,7 @@ from .base import (
     Scale,
     channels_first,
     check_labels,
+    describe_search,
     samples_by_client,
 )
 from .npz import ARRAYS, build_cached, file_version, load_cached, read_npz
@@ -175,9 +175,8 @@ class TorchvisionImages(DataSet):
         if (path := next(filter(Path.exists, paths), None)) is not None:
             return path
         folder, download = data_dir / known.folder, self.config.download
-        looked = f"Looked for {' and '.join(map(str, paths))} (arrays x_train, y_train, x_test, y_test)"
-        remedies = f"{looked} and the original files in {folder}. `dataset={name} dataset.download=true` downloads it."
-        remedies = f"{remedies} {DATA_DIRECTORY}"
+        *others, last = paths
+        remedies = describe_search(*others, f"{last} (arrays {', '.join(ARRAYS)})", f"the original files in {folder}")
         if not (download or folder.exists()):
             raise MissingData(f"{known.label} is missing. {remedies}")
         given = (known.label, folder, data_dir, download, remedies)

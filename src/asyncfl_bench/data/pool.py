@@ -18,13 +18,13 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, at_least, within
 from . import sources
 from .base import (
-    DATA_DIRECTORY,
     Data,
     DataError,
     DataSet,
     Scale,
     channels_first,
     check_labels,
+    describe_search,
     samples_by_client,
     train_count,
 )
@@ -165,18 +165,13 @@ class PooledData(DataSet):
         path, folder, download = data_dir / f"{self.name}.npz", data_dir / self.name, self.config.download
         if path.exists():
             return path
-        *others, last = [
-            f"{path} (arrays x, y, client)",
-            f"{folder}/**/*.json (LEAF's own)",
-            *self.other_files(data_dir),
-        ]
-        looked = f"Looked for {', '.join(map(str, others))} and {last}"
-        ways_out = f"{looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
+        others = self.other_files(data_dir)
+        ways_out = describe_search(f"{path} (arrays x, y, client)", f"{folder}/**/*.json (LEAF's own)", *others)
 
         def make() -> dict[str, np.ndarray]:
             if files := sources.leaf_files(folder):
                 return join_parts(sources.leaf_parts(files, self.convert_leaf), "json files of LEAF's", folder)
-            if other := next(filter(Path.exists, self.other_files(data_dir)), None):
+            if other := next(filter(Path.exists, others), None):
                 return self.read_other(other)
             parts = sources.hub_parts(self.repository, self.convert_hub, data_dir, ways_out, download)
             return join_parts(parts, self.repository)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -135,12 +136,10 @@ def hub_parts(
     if not download:
         raise MissingData(f"{repository} is missing. {ways_out}")
     load_dataset = _load_dataset(repository, "leaf", ways_out)
-    try:
+    with _downloading(repository, ways_out):
         rows = load_dataset(repository, split="train", cache_dir=str(data_dir / "huggingface"))
         for columns in rows.iter(batch_size=ROWS):
             yield convert(columns)
-    except Exception as error:  # no network, a broken transfer, other columns: the remedy is the same
-        raise _download_error(repository, error, ways_out) from error
 
 
 def downloaded_texts(name: str, path: Path, ways_out: str) -> Path:
@@ -160,13 +159,11 @@ def _newsgroups(data_dir: Path, ways_out: str) -> Iterator[dict[str, Any]]:
     """Yield the whole posts of 20 Newsgroups, split by date, from scikit-learn."""
     from sklearn.datasets import fetch_20newsgroups
 
-    try:
+    with _downloading("20 Newsgroups", ways_out):
         for split in ("train", "test"):
             found = fetch_20newsgroups(data_home=str(data_dir), subset=split)
             for text, label in zip(found.data, found.target, strict=True):
                 yield {"split": split, "label": int(label), "text": text}
-    except Exception as error:  # as above
-        raise _download_error("20 Newsgroups", error, ways_out) from error
 
 
 def _read_hub(
@@ -177,13 +174,11 @@ def _read_hub(
     fields  name of a text -> column of the repository
     """
     load_dataset = _load_dataset(repository[0], "text", ways_out)
-    try:
+    with _downloading(repository[0], ways_out):
         for split, rows in load_dataset(*repository, cache_dir=str(data_dir / "huggingface")).items():
             for row in (row for row in rows if row["label"] >= 0):  # -1: GLUE does not publish the label
                 texts = {field: row[column] for field, column in fields.items()}
                 yield {"split": {"validation": "dev"}.get(split, split), "label": row["label"], **texts}
-    except Exception as error:  # as above
-        raise _download_error(repository[0], error, ways_out) from error
 
 
 TEXTS: dict[str, Callable[[Path, str], Iterator[dict[str, Any]]]] = {
@@ -202,8 +197,13 @@ def _load_dataset(repository: str, extra: str, ways_out: str) -> Callable[..., A
     return load_dataset
 
 
-def _download_error(what: str, error: Exception, ways_out: str) -> DataError:
-    return DataError(f"{what} is missing and its download failed ({_describe_error(error)}). {ways_out}")
+@contextmanager
+def _downloading(what: str, ways_out: str) -> Iterator[None]:
+    """Replace any error in the block: no network, a broken transfer, other columns. The remedy is the same."""
+    try:
+        yield
+    except Exception as error:
+        raise DataError(f"{what} is missing and its download failed ({_describe_error(error)}). {ways_out}") from error
 
 
 def _describe_error(error: Exception) -> str:

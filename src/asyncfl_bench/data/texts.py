@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
 from . import sources
-from .base import Data, DataError, DataSet, MissingData, describe_unreadable_text
+from .base import Data, DataError, DataSet, MissingData, describe_search, describe_unreadable_text
 from .datasets import build_data
 from .npz import file_version, load_cached, read_npz
 
@@ -216,13 +216,9 @@ class Texts(DataSet):
         paths = [data_dir / file for file in KNOWN[self.config.name].files]
         if (found := next(filter(Path.exists, paths), None)) is not None:
             return found
-        looked = " and ".join(map(str, paths))
         line = {"split": "train", "label": 0} | dict.fromkeys(KNOWN[self.config.name].fields, "…")
-        ways_out = (
-            f"Looked for {looked} (lines {json.dumps(line, ensure_ascii=False)}). `dataset.download=true` downloads "
-            "it; the data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
-            "`dataset=digits model=mlp` runs offline."
-        )
+        *others, last = paths
+        ways_out = describe_search(*others, f"{last} (lines {json.dumps(line, ensure_ascii=False)})")
         if not self.config.download:
             raise MissingData(f"{self.config.name} is missing. {ways_out}")
         return sources.downloaded_texts(self.config.name, paths[0], ways_out)
