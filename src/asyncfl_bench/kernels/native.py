@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +26,15 @@ from torch import Tensor, nn
 
 from ..errors import BenchError
 from .compiler import build_library
-from .known_layers import FlatNetwork, is_square, plain_layers
+from .known_layers import FlatNetwork, plain_layers
+from .stacked_convolutions import StackedConvolution, StackedLinear, StackedPool
+from .stacked_networks import try_layers
 
 # read at import, because the package may change during a long sweep
 SOURCE = Path(__file__).with_suffix(".cpp").read_text(encoding="utf-8")
 MAX_STACK_BYTES = 2**20  # of one sample's activations, which are on a thread's stack
 TOLERANCE = 1e-3  # of the comparison with torch, relative to the largest component; rounding is far smaller
+_LETTERS = {nn.Conv2d: "C", nn.MaxPool2d: "P", nn.ReLU: "R", nn.Flatten: "F", nn.Linear: "L"}
 _ENTRIES = """
 extern "C" void gradient(const float* w, const Samples* x, const int64_t* labels, const float* shares,
                          const float* bias, int64_t b, float* out, float* d_in, float* loss, char* memory) {
@@ -80,30 +84,22 @@ class Shapes:
     @classmethod
     def try_from_module(cls, module: nn.Module, data_shape: tuple[int, ...]) -> Shapes | None:
         """Return the shapes of a sequential network on samples of ``data_shape``; None for any other network."""
-        layers = plain_layers(module)
-        convolutions: list[Convolution] = []
-        shape = tuple(data_shape)
-        while layers and isinstance(layers[0], nn.Conv2d):
-            pool = len(layers) > 2 and isinstance(layers[2], nn.MaxPool2d)
-            if len(shape) != 3 or not _is_kernel_block(layers[: 2 + pool]):
-                return None
-            convolution = layers[0]
-            kernel, padding = int(convolution.kernel_size[0]), int(convolution.padding[0])
-            convolutions.append(Convolution(*shape, convolution.out_channels, kernel, padding, pool))
-            shape = convolutions[-1].shape
-            del layers[: 2 + pool]
-        if layers and isinstance(layers[0], nn.Flatten):
-            del layers[0]
-        elif layers and len(shape) > 1:
+        layers, shape, convolutions = try_layers(module), tuple(data_shape), []
+        kinds = "".join(_LETTERS[type(part)] for part in plain_layers(module))
+        if not layers or not re.fullmatch("(CRP?)*F?(LR)*L?", kinds):
             return None
-        linears = [layer for layer in layers[::2] if isinstance(layer, nn.Linear) and layer.bias is not None]
-        relus = [layer for layer in layers[1::2] if isinstance(layer, nn.ReLU)]
-        if len(linears) + len(relus) < len(layers) or not (convolutions or linears) or min(shape) < 1:
-            return None
-        widths = (math.prod(shape), *(layer.out_features for layer in linears))
-        found = cls(tuple(convolutions), widths, len(relus) == len(linears) > 0)
-        fit = all(layer.in_features == width for layer, width in zip(linears, widths, strict=False))
-        return found if fit and found._stack_bytes() <= MAX_STACK_BYTES else None
+        for place, layer in enumerate(layers):
+            if isinstance(layer, StackedConvolution):
+                pool = kinds.startswith("P", place + 2)
+                if len(shape) != 3 or layer.stride != 1 or (pool and layers[place + 2] != StackedPool(2, 2)):
+                    return None
+                convolutions.append(Convolution(*shape, layer.outputs, layer.kernel, layer.padding, pool))
+                shape = convolutions[-1].shape
+        linears = [layer for layer in layers if type(layer) is StackedLinear]
+        widths = (math.prod(shape), *(layer.outputs for layer in linears))
+        found = cls(tuple(convolutions), widths, kinds.endswith("LR"))
+        fit = all(layer.inputs == width for layer, width in zip(linears, widths, strict=False))
+        return found if fit and min(shape) > 0 and found._stack_bytes() <= MAX_STACK_BYTES else None
 
     def _stack_bytes(self) -> int:
         sizes = [(c.height + 2 * c.padding) * (c.width + 2 * c.padding + 16) * c.channels for c in self.convolutions]
@@ -125,23 +121,6 @@ class Shapes:
         widths = ", ".join(map(str, self.widths))
         relu = str(self.relu).lower()
         return f"{SOURCE}\nusing Net = Network<Chain<{', '.join(blocks)}>, {relu}, {widths}>;\n{_ENTRIES}"
-
-
-def _is_kernel_block(layers: list[nn.Module]) -> bool:
-    """Return True for a convolution that the kernel supports, a ReLU, and optionally a 2x2 max-pool."""
-    convolution, behind, pools = layers[0], layers[1:2], layers[2:]
-    assert isinstance(convolution, nn.Conv2d)
-    return (
-        is_square(convolution)
-        and convolution.stride == (1, 1)
-        and len(behind) == 1
-        and isinstance(behind[0], nn.ReLU)
-        and all(
-            (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode) == (2, 2, 0, 1, False)
-            for pool in pools
-            if isinstance(pool, nn.MaxPool2d)
-        )
-    )
 
 
 class BatchSelection:

@@ -45,19 +45,9 @@ class StackedNetwork:
     @classmethod
     def try_from_module(cls, module: nn.Module) -> StackedNetwork | None:
         """Return the formulas for ``module``; None for any other network."""
-        parts = plain_layers(module)
-        if not parts or not isinstance(parts[-1], nn.Linear):
+        layers = try_layers(module)
+        if not layers or not isinstance(plain_layers(module)[-1], nn.Linear):
             return None
-        layers: list[Any] = []
-        at = 0
-        for part in parts:
-            if isinstance(part, nn.Flatten):
-                continue
-            layer = _try_layer(part, at)
-            if layer is None or (isinstance(layer, StackedRelu) and not at):
-                return None
-            layers.append(layer)
-            at += sum(parameter.numel() for parameter in part.parameters())
         for place in range(len(layers) - 1):
             # the other order has the same bits, ties included, with fewer numbers for the ReLU
             if isinstance(layers[place], StackedRelu) and isinstance(layers[place + 1], StackedPool):
@@ -154,6 +144,21 @@ def _differentiate_loss(logits_pbc: Tensor, y_pb: Tensor, weight_pb: Tensor) -> 
     negative_pbc = aten.nll_loss_backward(*given).view_as(log_pbc)  # minus the weight at the label, else 0
     loss_p = torch.bmm(negative_pbc.flatten(1).unsqueeze(1), log_pbc.flatten(1).unsqueeze(2)).flatten()
     return loss_p, aten._log_softmax_backward_data(negative_pbc, log_pbc, 2, log_pbc.dtype)
+
+
+def try_layers(module: nn.Module) -> list[Any]:
+    """Return the formulas of the layers of ``module``; an empty list for any other network."""
+    layers: list[Any] = []
+    at = 0
+    for part in plain_layers(module):
+        if isinstance(part, nn.Flatten):
+            continue
+        layer = _try_layer(part, at)
+        if layer is None or (isinstance(layer, StackedRelu) and not at):
+            return []
+        layers.append(layer)
+        at += sum(parameter.numel() for parameter in part.parameters())
+    return layers
 
 
 def _try_layer(part: nn.Module, at: int) -> Any:
