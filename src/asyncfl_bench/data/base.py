@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ..errors import ConfigError, InputError
 from ..ranges import CheckedSettings, Configured
 
+T = TypeVar("T")
 # end of messages about data that are missing
 DATA_DIRECTORY = (
     "The data directory is set by `data_dir=` or the environment variable ASYNCFL_BENCH_DATA; "
@@ -39,10 +41,25 @@ class MissingData(DataError):
     """A data set is missing, and a download may help."""
 
 
-def describe_unreadable_text(error: OSError | ValueError) -> str:
-    """Describe why a file of texts cannot be read, and the required format."""
-    found = error.strerror if isinstance(error, OSError) else error
-    return f"not a readable text ({found}); must be a file in UTF-8 with a json object on each line"
+def read_json_lines(path: Path, wanted: str, convert: Callable[[Any], T]) -> Iterator[T]:
+    """Yield what ``convert`` returns for the value of each line. Raises DataError with the number of a wrong line.
+
+    wanted   what a value must have;  convert  may raise for another value
+    """
+    try:
+        with path.open(encoding="utf-8-sig") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    found = convert(json.loads(line))
+                except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+                    raise DataError(f"{path}, line {number}: must be a json object with {wanted}") from error
+                yield found
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        wanted = "must be a file in UTF-8 with a json object on each line"
+        raise DataError(f"{path}: not a readable text ({reason}); {wanted}") from error
 
 
 class PrivateConfig(CheckedSettings):

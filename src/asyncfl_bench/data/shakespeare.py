@@ -5,7 +5,6 @@ Legend: N samples, L = 80 characters of context.
 
 from __future__ import annotations
 
-import json
 import reprlib
 import unicodedata
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .base import DataError, describe_unreadable_text
+from .base import read_json_lines
 from .pool import PooledData, join_parts
 from .sources import PoolPart
 
@@ -85,22 +84,14 @@ def _strip_accents(character: str) -> str:
 def speech_parts(path: Path) -> Iterator[PoolPart]:
     """Yield a part for each role with more than 80 characters. Raises DataError with the number of a wrong line."""
     spelled = str.maketrans({"æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "—": "--", "…": "..."})
+
+    def convert(speech: dict[str, str]) -> tuple[str, str]:
+        if not (isinstance(speech["play"], str) and isinstance(speech["speaker"], str)):
+            raise TypeError
+        return f"{speech['play']}: {speech['speaker']}", speech["text"].translate(spelled)
+
     spoken: dict[str, list[str]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: {describe_unreadable_text(error)}") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            speech = json.loads(line)
-            if not (isinstance(speech["play"], str) and isinstance(speech["speaker"], str)):
-                raise TypeError("play and speaker must be text")
-            role, text = f"{speech['play']}: {speech['speaker']}", speech["text"].translate(spelled)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            wanted = 'a json object with "play", "speaker" and "text"'
-            raise DataError(f"{path}, line {number}: must be {wanted} ({error!r})") from error
+    for role, text in read_json_lines(path, '"play", "speaker" and "text"', convert):
         spoken.setdefault(role, []).append(text)
     for role, texts in spoken.items():
         token = encode_text(" ".join(" ".join(texts).split()))

@@ -21,7 +21,7 @@ from ..randomness import Streams
 from ..ranges import CheckedSettings, absent, at_least, one_of
 from ..types import Facts
 from . import sources
-from .base import Data, DataError, DataSet, MissingData, describe_search, describe_unreadable_text
+from .base import Data, DataError, DataSet, MissingData, describe_search, read_json_lines
 from .datasets import build_data
 from .npz import file_version, load_cached, read_npz
 
@@ -157,14 +157,12 @@ class Texts(DataSet):
         Raises DataError for a file that cannot be read, ConfigError for too many test samples.
         """
         known, source = KNOWN[self.config.name], path.name
-        samples: dict[str, list[list[str]]] = {split: [] for split in SPLITS}
-        labels: dict[str, list[int]] = {split: [] for split in SPLITS}
-        for split, label, parts in read_texts(path, known):
-            labels[split].append(label)
-            samples[split].append(parts)
-        if known.held_out and not labels["dev"]:
-            _hold_out(samples, labels, path, known.held_out)
+        lines = list(read_texts(path, known))
+        if known.held_out and all(split != "dev" for split, *_ in lines):
+            lines = _hold_out(lines, path, known.held_out)
             source = f"{path.name}, {known.held_out} of its training samples held out"
+        samples = {split: [parts for own, _, parts in lines if own == split] for split in SPLITS}
+        labels = {split: [label for own, label, _ in lines if own == split] for split in SPLITS}
         needed = ("train", self.config.judged_on)
         for split in needed:
             if not labels[split]:
@@ -226,34 +224,17 @@ class Texts(DataSet):
 
 def read_texts(path: Path, known: TextFacts) -> Iterator[tuple[str, int, list[str]]]:
     """Yield (split, label, text of each field) of each line. Raises DataError with the number of a malformed line."""
+
+    def convert(line: dict[str, Any]) -> tuple[str, int, list[str]]:
+        split, label, parts = line["split"], line["label"], [line[field] for field in known.fields]
+        ok = split in SPLITS and type(label) is int and 0 <= label < known.classes and all(map(str.strip, parts))
+        if not ok:
+            raise ValueError
+        return split, label, parts
+
     wanted = f'"split" ({", ".join(SPLITS)}), "label" (an integer, 0 to {known.classes - 1}) and '
     wanted += " and ".join(f'"{field}"' for field in known.fields) + " (text that is not empty)"
-    try:
-        with path.open(encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.strip():
-                    continue
-                try:
-                    yield _sample(json.loads(line), known)
-                except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    what = f"no {error}" if isinstance(error, KeyError) else str(error)
-                    raise DataError(f"{path}, line {number}: must be a json object with {wanted}: {what}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: {describe_unreadable_text(error)}") from error
-
-
-def _sample(line: Any, known: TextFacts) -> tuple[str, int, list[str]]:
-    if not isinstance(line, dict):
-        raise TypeError(f"found {type(line).__name__}")
-    split, label, parts = line["split"], line["label"], [line[field] for field in known.fields]
-    if split not in SPLITS:
-        raise ValueError(f"split={split!r}")
-    if isinstance(label, bool) or not isinstance(label, int) or not 0 <= label < known.classes:
-        raise ValueError(f"label={label!r}")
-    for field, part in zip(known.fields, parts, strict=True):
-        if not isinstance(part, str) or not part.strip():
-            raise ValueError(f"{field}={part!r:.40}")
-    return split, label, parts
+    return read_json_lines(path, wanted, convert)
 
 
 def _split_words(parts: list[str]) -> Iterator[str]:
@@ -280,9 +261,10 @@ def pad_ids(samples: list[list[int]], padding: int, length: int) -> np.ndarray:
     return x
 
 
-def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, count: int) -> None:
-    """Move ``count`` samples from `train` to `dev`, with all classes in proportion."""
-    y = np.array(labels["train"], dtype=np.int64)
+def _hold_out(lines: list[tuple[str, int, list[str]]], path: Path, count: int) -> list[tuple[str, int, list[str]]]:
+    """Return the lines with ``count`` of the split `train` in `dev`, with all classes in proportion."""
+    train = [number for number, (split, *_) in enumerate(lines) if split == "train"]
+    y = np.array([lines[number][1] for number in train], dtype=np.int64)
     if len(y) <= count:
         raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")
     order = np.random.default_rng(DRAW).permutation(len(y))
@@ -291,9 +273,5 @@ def _hold_out(samples: dict[str, list], labels: dict[str, list], path: Path, cou
     for label in np.unique(y):
         own = order[y[order] == label]
         place[own] = (np.arange(len(own)) + 0.5) / len(own)
-    held = np.zeros(len(y), dtype=bool)
-    held[np.argsort(place, kind="stable")[:count]] = True
-    for lists in (samples, labels):
-        everyone = lists["train"]
-        for split, chosen in (("train", ~held), ("dev", held)):
-            lists[split] = [everyone[i] for i in np.flatnonzero(chosen)]
+    held = {train[i] for i in np.argsort(place, kind="stable")[:count]}
+    return [("dev" if number in held else line[0], line[1], line[2]) for number, line in enumerate(lines)]
