@@ -97,34 +97,25 @@ def test_the_report_says_what_ran_for_how_long_and_how_to_repeat_it(results):
     assert "afl-report demo/figure1_arrivals --profile published --scale medium\n" in section(text, "Commands")
     setup = section(text, "Setup")
     row = next(line for line in setup.splitlines() if "[demo/figure1 published-medium]" in line)
-    settings = "15010 | 10 | alpha 0.1 | exp_beta5 in ticks"
-    assert f"| digits with mlp | {settings} | 500 uploads | ace | 0 to 4 |" in row
-    assert f"| demo/figure8 fair-medium | digits with mlp | {settings} | 30.0 ticks | fedbuff | 0 |" in setup
+    settings = "digits | mlp | 15010 | 10 | 0.1 | exp_beta5 | ticks"
+    assert f"| {settings} | 500 |  | ace | 0 to 4 | cpu (4) | 5 | 1 | 2.50 |" in row
+    assert f"| demo/figure8 fair-medium | {settings} |  | 30.0 | fedbuff | 0 | cpu (4) | 5 | 0 | 0.50 |" in setup
+    assert "All 10 archived runs of the paper took 3.00 hours of computing." in setup
     assert "1797 handwritten digits of 8x8 pixels, 10 classes; needs no download | 1437 | 360 | 10 |" in setup
-    assert "| demo/figure1 published-medium |  | 50 | 1 step | sgd | 0.1 | eta 0.2 | printed |  |" in setup
-    search = "eta 0.1 to 1.6 (5 values) | searched: `algorithm.eta` | buffer_size 10 |"
-    assert f"| demo/figure8 fair-medium | 5 | 50 | 2 epochs | sgd | 0.1 | {search}" in setup
-    computing = section(text, "Computing")
-    assert "All 10 archived runs of the paper took 3.00 hours of computing." in computing
-    assert "| demo/figure1 published-medium | 5 | 1 | 2.50 | cpu (4) |" in computing
-    assert "| demo/figure8 fair-medium | 5 | 0 | 0.50 | cpu (4) |" in computing
-    assert "| demo/figure1 published-small | 0 | 0 | 0.00 |  |" in computing
-    assert "- torch 2.9.0\n" in section(text, "Environment") and "`aaaaaaaaaaaa` (10)" in section(text, "Environment")
+    assert "| demo/figure1 published-medium |  | 50 | 1 |  | sgd | 0.1 | 0.2 |  | printed |" in setup
+    search = "0.1 to 1.6 (5 values) | 10 | searched: `algorithm.eta` |"
+    assert f"| demo/figure8 fair-medium | 5 | 50 | 1 | 2 | sgd | 0.1 | {search}" in setup
+    assert "- torch 2.9.0\n" in section(text, "Environment") and 40 * "a" in section(text, "Environment")
     assert "`demo/figure9`: figure 9: more clients" in section(text, "What was not run")
 
 
-def test_deviations_and_other_verdicts_are_named(results):
+def test_deviations_are_named(results):
     text = section(written(results), "Deviations from the paper")
     assert (
-        "- demo/figure1 published-medium: digits with mlp, where the paper has cifar10 with resnet18; scale `medium`;"
+        "- demo/figure1 published-medium: digits with mlp, where the paper has cifar10 with resnet18; reading: a tick"
         in text
     )
-    assert "reading: a step at every arrival" in text
-    rows = [line for line in text.splitlines() if line.startswith("| demo")]
-    assert rows == [
-        "| demo/figure1_arrivals published-medium | 1 | 0 | 0 | 0 | 0 |",
-        "| demo/figure1 published-small | 0 | 0 | 0 | 1 | 0 |",
-    ]
+    assert "reading: a step at every arrival" in text and "; scale `medium`.\n" in text
 
 
 @pytest.mark.slow
@@ -188,6 +179,6 @@ def test_the_browser_prints_all_of_the_report(results, tmp_path):
     with Chromium(tmp_path) as browser:
         browser.open(results / "demo/logbook.html")
         headings = browser.run("return [...document.querySelectorAll('h2')].map((one) => one.textContent)")
-        assert headings[0] == "Result" and headings[-1] == "Remarks of the authors" and len(headings) == 12
+        assert headings[0] == "Result" and headings[-1] == "Remarks of the authors" and len(headings) == 11
         assert not browser.complaints() and len(browser.requests()) == 1
         assert browser.printed().startswith(b"%PDF")

@@ -7,7 +7,6 @@ bytes.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -17,7 +16,7 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import JUDGED, PART, PageVerdicts, papers_with_claims
-from ..analysis.names import distinct_texts, is_setting
+from ..analysis.names import distinct_texts
 from ..config.choices import options
 from ..config.manual import describe_choice
 from ..config.places import report_command
@@ -52,18 +51,47 @@ Samples are those that the runs used. A search of step sizes holds out training 
 back training samples for the server. `dataset.download=true` fetches a missing data set."""
 _PAGES = "A row is a page with the runs that were made for it. Some pages also use runs of other pages, named here."
 _TRAINING = """\
-Methods are named as `afl-run algorithm=` takes them. A value without methods is that of all. Step sizes are printed \
-in the paper, those of its released code, or searched on validation samples; then the page names the chosen ones. A \
-reading or a stand-in can replace a printed step size; `sweeps/SWEEP.yaml` says why. The archive has all settings."""
-_BUDGETS = ("server_iterations", "uploads", "client_steps", "virtual_time", "bytes")
-_SPLITS = ("alpha", "groups", "shards_per_client")
-_STEPS = ("algorithm.eta", "algorithm.server_lr", "algorithm.alpha", "distillation.rate")
-_BUFFERS = ("algorithm.buffer_size", "algorithm.model_buffer", "algorithm.queue")
-_OPTIMIZER = {"momentum": "0.0", "weight_decay": "0.0", "clip": "-", "proximal": "0.0", "lr_decay": "1.0"}
-_PROFILES = {"published": "printed", "released": "released code"}
-_ELSEWHERE = ("budget.", "checkpoint.", "evaluation.", "diagnostics", "heterogeneity", "delay", "dataset", "model")
+Methods are named as `afl-run algorithm=` takes them. A value without methods is that of all. Local epochs replace \
+local steps. The archive has all settings. Step sizes are printed in the paper, those of its released code, or \
+searched on validation samples; then the page names the chosen ones. `sweeps/SWEEP.yaml` says why a reading or a \
+stand-in replaces a printed one."""
 _SAMPLES = {"files": "summary.data_source", "training samples": "summary.task.train_samples"}
 _SAMPLES |= {"test samples": "summary.task.test_samples", "classes": "summary.task.classes"}
+# heading of a table of pages -> column of ``load_runs``
+_SETUP = {
+    "data": "dataset",
+    "model": "model",
+    "parameters": "summary.parameters",
+    "clients": "n_clients",
+    "split": "heterogeneity",
+    "alpha": "heterogeneity.alpha",
+    "groups": "heterogeneity.groups",
+    "shards": "heterogeneity.shards_per_client",
+    "delays": "delay",
+    "unit of time": "delay.unit",
+    "server iterations": "budget.server_iterations",
+    "uploads": "budget.uploads",
+    "client steps": "budget.client_steps",
+    "virtual time": "budget.virtual_time",
+    "bytes": "budget.bytes",
+    "methods": "algorithm",
+    "seeds": "seed",
+    "devices": "summary.device",
+}
+_SETTINGS = {
+    "clients in flight": "concurrency",
+    "batch": "client.batch_size",
+    "local steps": "client.local_steps",
+    "local epochs": "client.local_epochs",
+    "optimizer": "client.optimizer",
+    "momentum": "client.momentum",
+    "weight decay": "client.weight_decay",
+    "local step size": "client.lr",
+    "its decay": "client.lr_decay",
+    **{name: f"algorithm.{name}" for name in ("eta", "server_lr", "alpha", "buffer_size", "model_buffer", "queue")},
+    "rate of distillation": "distillation.rate",
+}
+_PROFILES = {"published": "printed", "released": "released code"}
 _FEW = 4  # values of a setting that are listed; of more the ends are named
 
 
@@ -104,7 +132,7 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     """
     archive = archive_of_paper(results / paper)
     runs = pd.DataFrame() if archive is None else load_runs(archive)
-    every = find_page_runs(pages, paper_pages(), runs, results)
+    every = find_page_runs(pages, paper_pages(), runs)
     rows = judge_claims(pages, [paper])
     own, judged = rows[rows["board"] == "paper"], rows[rows["word"].isin(JUDGED)]
     name = claims.paper_title(paper)
@@ -128,110 +156,62 @@ def logbook_parts(paper: str, pages: Mapping[str, PageVerdicts], results: Path, 
     ]
     parts += ["Sweeps of the paper without archived runs:\n" + "\n".join(lacking)] if lacking else []
     parts += ["## Setup", *setup_parts(every, runs, linked)]
-    parts += ["## Deviations from the paper", *_deviation_parts(every)]
-    if len(others := _other_verdicts(own, every)):
-        parts += [
-            "Verdicts of the pages that are not the nearest to the paper (other setups, profiles and scales):",
-            Table("other_pages", others, others),
-        ]
-    commands = "\n".join(dict.fromkeys(one.commands for one in every))
+    parts += ["## Deviations from the paper", "\n".join(map(_deviations, every))]
+    commands = "\n".join(one.commands for one in every)
     parts += ["## Commands", "Two lines a page: make its runs, write the page.", f"```sh\n{commands}\n```"]
-    parts += ["## Computing", *_computing_parts(every, runs)]
-    parts += ["## Environment", *_environment_parts(runs)]
+    parts += ["## Environment", _environment_text(runs)]
     rules = "docs/reference/statistics.md"
     link = f"[{rules}](../../{rules})" if linked else f"`{rules}`"
     return [*parts, "## How verdicts are decided", _RULES.format(link=link)]
 
 
-def _deviation_parts(every: Sequence[PageRuns]) -> list[Part]:
-    """Return how the pages differ from the paper: data, model, part of the data, reading, length and profile."""
-    lines: dict[tuple[str, ...], list[str]] = {}
-    for one in every:
-        page, texts = one.verdicts, list[str]()
-        if len(one.runs) and one.spec is not None:
-            used, printed = problems(one.runs), set(one.spec.problems)
-            if not used <= printed:
-                texts.append(
-                    f"{', '.join(sorted(used))}, where the paper has {' and '.join(sorted(printed)) or 'other'}"
-                )
-            texts += partial_image_sets(one.runs)
-        texts += [f"scale `{page.scale}`"] * (page.scale != "full")
-        readings = dict.fromkeys(found.reading for found in page.verdicts if found.reading)
-        texts += [f"reading: {text}" for text in (claims.reading_note(page.sweep), " / ".join(readings)) if text]
-        texts += [f"length `{page.length}`"] * (page.length != "standard")
-        texts += [f"profile `{page.profile}`"] * (page.profile != "published")
-        lines.setdefault(tuple(texts), []).append(one.name)
-    text = "\n".join(f"- {', '.join(names)}: {'; '.join(texts) or 'none'}." for texts, names in lines.items())
-    return [text]
+def _deviations(one: PageRuns) -> str:
+    """Return how a page differs from the paper: data, model, part of the data, reading, length and profile."""
+    page, texts = one.verdicts, list[str]()
+    if len(one.runs) and one.spec is not None:
+        used, printed = problems(one.runs), set(one.spec.problems)
+        if not used <= printed:
+            texts.append(f"{', '.join(sorted(used))}, where the paper has {' and '.join(sorted(printed)) or 'other'}")
+        texts += partial_image_sets(one.runs)
+    readings = {claims.reading_note(page.sweep), *(found.reading for found in page.verdicts)}
+    texts += [f"reading: {text}" for text in sorted(filter(None, readings))]
+    standard = {"scale": "full", "length": "standard", "profile": "published"}
+    texts += [f"{key} `{getattr(page, key)}`" for key, usual in standard.items() if getattr(page, key) != usual]
+    return f"- {one.name}: {'; '.join(texts) or 'none'}."
 
 
-def _other_verdicts(own: pd.DataFrame, every: Sequence[PageRuns]) -> pd.DataFrame:
-    """Return a row a page and reading with the claims of the paper by verdict, where the board shows another page."""
-    shown = set(own[["key", "link", "reading"]].itertuples(index=False, name=None))
-    counts: dict[tuple[str, str], Counter[str]] = {}
-    for one in every:
-        for found in one.verdicts.verdicts:
-            words = counts.setdefault((one.name, found.reading), Counter())
-            is_shown = (found.claim, one.link, found.reading) in shown
-            if found.verdict in JUDGED and found.claim in set(own["key"]) and not is_shown:
-                words["preliminary" if found.marked_word != found.verdict else found.verdict] += 1
-    columns = [*JUDGED, "preliminary"]
-    lines = [
-        {"page": page, "reading": reading} | {word: words[word] for word in columns}
-        for (page, reading), words in counts.items()
-        if words
-    ]
-    frame = pd.DataFrame(lines)
-    return frame.loc[:, (frame != "").any()] if len(frame) else frame
-
-
-def _computing_parts(every: Sequence[PageRuns], runs: pd.DataFrame) -> list[Part]:
-    if runs.empty:
-        return ["The paper has no archive of runs, so hours and devices are unknown."]
-    lines = [
-        {
-            "page": one.name + (" (runs of other sweeps)" if one.borrowed and len(one.runs) else ""),
-            "runs": len(one.runs),
-            "diverged": int((one.runs["status"] == "diverged").sum()),
-            "hours": _hours_text(one.runs),
-            "devices": distinct_values(one.runs, "summary.device"),
-        }
-        for one in every
-    ]
-    frame = pd.DataFrame(lines)
-    total = f"All {len(runs)} archived runs of the paper took {_hours_text(runs)} hours of computing."
-    return [total, Table("computing", frame, frame)]
-
-
-def _hours_text(runs: pd.DataFrame) -> str:
+def _hours(runs: pd.DataFrame) -> str:
     seconds = pd.to_numeric(runs["summary.wall_seconds"]).sum() if "summary.wall_seconds" in runs else 0.0
     return format_number(float(seconds) / 3600)
 
 
-def _environment_parts(runs: pd.DataFrame) -> list[Part]:
+def _environment_text(runs: pd.DataFrame) -> str:
     packages = ("asyncfl_bench", "python", "torch", "torchvision", "numpy")
-    keys = {name: f"summary.versions.{name}" for name in packages}
-    keys |= {"devices:": "summary.device", "threads of a run:": "summary.threads", "data:": "summary.data_source"}
-    revisions = runs.get("summary.git_revision", pd.Series(dtype=object)).dropna().astype(str).str[:12]
-    counted = ", ".join(f"`{name}` ({count})" for name, count in sorted(revisions.value_counts().items()))
+    keys = {name: f"summary.versions.{name}" for name in packages} | {"threads of a run:": "summary.threads"}
+    keys |= {"devices:": "summary.device", "revisions:": "summary.git_revision", "data:": "summary.data_source"}
     lines = [f"- {name} {text}" for name, key in keys.items() if (text := distinct_values(runs, key))]
-    lines += [f"- revisions, with their runs: {counted}"] if counted else []
-    return ["\n".join([*lines, f"- this report: asyncfl_bench {version('asyncfl_bench')}"])]
+    return "\n".join([*lines, f"- this report: asyncfl_bench {version('asyncfl_bench')}"])
 
 
 @dataclass(frozen=True)
 class PageRuns:
     """One page: where it is, what it says of claims, and the archived runs that were made for it."""
 
-    link: str  # empty: there is no such file
+    link: str  # empty: it judges no claim
     verdicts: PageVerdicts
     spec: PageSpec | None
     runs: pd.DataFrame
-    borrowed: bool = False  # the runs were made for other sweeps
 
     @property
     def name(self) -> str:
         return f"{self.verdicts.sweep.partition('/')[0]}/{self.verdicts.section}"
+
+    @property
+    def steps(self) -> str:
+        """Return where the step sizes are from."""
+        if self.spec is not None and (self.spec.searched or self.verdicts.profile == "fair"):
+            return "searched: " + ", ".join(f"`{key}`" for key in self.spec.tuned)
+        return _PROFILES.get(self.verdicts.profile, self.verdicts.profile)
 
     @property
     def commands(self) -> str:
@@ -243,31 +223,26 @@ class PageRuns:
 
 
 def find_page_runs(
-    pages: Mapping[str, PageVerdicts], specs: Mapping[str, PageSpec], runs: pd.DataFrame, results: Path
+    pages: Mapping[str, PageVerdicts], specs: Mapping[str, PageSpec], runs: pd.DataFrame
 ) -> list[PageRuns]:
     """Return the pages, those at the largest scale first, with the runs of their sweep.
 
     A page whose sweep has made no runs has those of the sweeps that it shares runs with. A sweep without
     claims has one entry for each profile, scale and length of its runs.
     """
+    keys = ["sweep", "profile", "scale", "length"]
+    made = runs.reindex(columns=keys).astype(object).fillna({"length": "standard"})
+    links = {(page.sweep, page.profile, _archived_scale(page), page.length): link for link, page in pages.items()}
     found = []
-    keys = ("sweep", "profile", "scale", "length")
-    made = runs.reindex(columns=list(keys)).astype(object).fillna({"length": "standard"})
-    for link, page in pages.items():
-        spec, borrowed = specs.get(page.sweep), False
-        wanted = {"profile": page.profile, "scale": _archived_scale(page), "length": page.length}
-        alike = (made[list(wanted)] == pd.Series(wanted)).all(axis=1)
-        chosen = runs[alike & (made["sweep"] == page.sweep)]
-        if chosen.empty and spec is not None:
-            chosen, borrowed = runs[alike & made["sweep"].isin(spec.shares_runs_with)], True
-        found.append(PageRuns(link, page, spec, chosen, borrowed))
-    asked = {(page.sweep, page.profile, _archived_scale(page), page.length) for page in pages.values()}
-    for place, group in made.groupby(list(keys)):
-        sweep, profile, scale, length = map(str, place)
-        if place not in asked and sweep in specs:
-            path, page = f"{sweep}/{profile}-{scale}/README.md", PageVerdicts(sweep, profile, scale, length, ())
-            link = path if (results / path).exists() else ""
-            found.append(PageRuns(link, page, specs[sweep], runs.loc[group.index]))
+    for sweep, profile, scale, length in dict.fromkeys([*links, *made.itertuples(index=False, name=None)]):
+        link, spec = links.get((sweep, profile, scale, length), ""), specs.get(sweep)
+        alike = (made[keys[1:]] == [profile, scale, length]).all(axis=1)
+        own = runs[alike & (made["sweep"] == sweep)]
+        if own.empty and spec is not None:
+            own = runs[alike & made["sweep"].isin(spec.shares_runs_with)]
+        if link or spec is not None:
+            page = pages[link] if link else PageVerdicts(sweep, profile, scale, length, ())
+            found.append(PageRuns(link, page, spec, own))
     return sorted(found, key=lambda one: (size_rank(one.verdicts), one.name))
 
 
@@ -282,79 +257,28 @@ def setup_parts(every: Sequence[PageRuns], runs: pd.DataFrame, linked: bool) -> 
     runs    all archived runs of the paper
     linked  the table of pages links them
     """
-    parts: list[Part] = []
-    if len(runs):
-        names = {str(name): group for name, group in runs.groupby("dataset")}
-        sources = [describe_choice("dataset", name) if name in options("dataset") else "" for name in names]
-        data = pd.DataFrame({"data set": [*names], "source": sources})
-        for title, key in _SAMPLES.items():
-            data[title] = [distinct_values(group, key) for group in names.values()]
-        parts += ["### Data", _DATA, Table("data", data, data, 2)]
-    frame = pd.DataFrame([_page_row(one, linked) for one in every])
-    parts += ["### Pages", _PAGES, Table("setup", frame, frame, frame.shape[1])]
-    if len(runs):
-        training: dict[tuple[tuple[str, str], ...], list[str]] = {}
-        for one in every:
-            if len(one.runs):
-                training.setdefault(tuple(_training_row(one).items()), []).append(one.name)
-        rows = pd.DataFrame([{"pages": ", ".join(names)} | dict(row) for row, names in training.items()])
-        parts += ["### Training", _TRAINING, Table("training", rows, rows, rows.shape[1])]
+    if runs.empty:
+        return ["The paper has no archive of runs, so settings, hours and devices are unknown."]
+    groups = {str(name): group for name, group in runs.groupby("dataset")}
+    sources = [describe_choice("dataset", name) if name in options("dataset") else "" for name in groups]
+    samples = {title: [distinct_values(of, key) for of in groups.values()] for title, key in _SAMPLES.items()}
+    data = pd.DataFrame({"data set": [*groups], "source": sources} | samples)
+    setup, training = [], []
+    for one in every:
+        page = f"[{one.name}](../{one.link.partition('#')[0]})" if linked and one.link else one.name
+        counts = {"runs": len(one.runs), "diverged": (one.runs["status"] == "diverged").sum()}
+        values = {title: distinct_values(one.runs, key) for title, key in _SETUP.items()}
+        others = ", ".join(one.spec.shares_runs_with) if one.spec else ""
+        setup.append({"page": page, **values, **counts, "hours": _hours(one.runs), "also uses runs of": others})
+        if len(one.runs):
+            of_methods = {title: values_by_method(one.runs, key) for title, key in _SETTINGS.items()}
+            training.append({"page": one.name} | of_methods | {"step sizes": one.steps})
+    tables = {"Data": (_DATA, data), "Pages": (_PAGES, pd.DataFrame(setup))}
+    tables["Training"] = _TRAINING, pd.DataFrame(training)
+    parts: list[Part] = [f"All {len(runs)} archived runs of the paper took {_hours(runs)} hours of computing."]
+    for title, (text, frame) in tables.items():
+        parts += [f"### {title}", text, Table(title.lower(), frame, frame)]
     return parts
-
-
-def _page_row(one: PageRuns, linked: bool) -> dict[str, str]:
-    runs = one.runs
-    delays = [distinct_values(runs, "delay"), distinct_values(runs, "delay.unit")]
-    units = {key: key.replace("_", " ") for key in _BUDGETS} | {"virtual_time": delays[1]}
-    limits = {unit: distinct_values(runs, f"budget.{key}") for key, unit in units.items()}
-    splits = {key: distinct_values(runs, f"heterogeneity.{key}") for key in _SPLITS}
-    return {
-        "page": f"[{one.name}](../{one.link.partition('#')[0]})" if linked and one.link else one.name,
-        "data and model": "; ".join(sorted(problems(runs))) if len(runs) else "",
-        "parameters": distinct_values(runs, "summary.parameters"),
-        "clients": distinct_values(runs, "n_clients"),
-        "split": _join_named(distinct_values(runs, "heterogeneity"), splits),
-        "delays": " in ".join(filter(None, delays)),
-        "budget": "; ".join(f"{text} {unit}" for unit, text in limits.items() if text),
-        "methods": distinct_values(runs, "algorithm"),
-        "seeds": distinct_values(runs, "seed"),
-        "also uses runs of": ", ".join(one.spec.shares_runs_with) if one.spec else "",
-    }
-
-
-def _training_row(one: PageRuns) -> dict[str, str]:
-    runs, page = one.runs, one.verdicts
-    epochs, steps = (runs.reindex(columns=[f"client.local_{key}"]).iloc[:, 0] for key in ("epochs", "steps"))
-    work = epochs.map("{:g} epochs".format, na_action="ignore").fillna(steps.map("{:g} steps".format))
-    work = work.str.replace(r"^(1 \w+)s$", r"\1", regex=True)
-    searched = one.spec is not None and (one.spec.searched or page.profile == "fair")
-    tuned = ", ".join(f"`{key}`" for key in one.spec.tuned) if one.spec else ""
-    settings = {key: values_by_method(runs, f"client.{key}") for key in _OPTIMIZER}
-    of_client = (f"client.{key}" for key in (*_OPTIMIZER, "lr", "batch_size", "local_steps"))
-    shown = {"seed", "n_clients", "concurrency", *_STEPS, *_BUFFERS, *of_client}
-    others = [key for key in map(str, runs) if is_setting(key) and key not in shown and not key.startswith(_ELSEWHERE)]
-    others = [key for key in others if not key.endswith("_target_")]
-    others = [key for key in others if (runs.groupby("algorithm")[key].nunique() > 1).any()]
-    several = {key.removeprefix("algorithm."): values_by_method(runs, key) for key in others}
-    return {
-        "clients in flight": values_by_method(runs, "concurrency"),
-        "batch": values_by_method(runs, "client.batch_size"),
-        "local work": values_by_method(runs.assign(work=work), "work"),
-        "optimizer": _join_named(
-            values_by_method(runs, "client.optimizer"),
-            {key: text for key, text in settings.items() if text != _OPTIMIZER[key]},
-        ),
-        "local step size": values_by_method(runs, "client.lr"),
-        "server step size": _join_named("", {key.partition(".")[2]: values_by_method(runs, key) for key in _STEPS}),
-        "step sizes": f"searched: {tuned}" if searched else _PROFILES.get(page.profile, page.profile),
-        "buffer": _join_named("", {key.partition(".")[2]: values_by_method(runs, key) for key in _BUFFERS}),
-        "also varied": _join_named("", several),
-    }
-
-
-def _join_named(first: str, named: Mapping[str, str]) -> str:
-    """Return ``first, key text, key text`` without the keys that have no text."""
-    return "; ".join([*filter(None, [first]), *(f"{key} {text}" for key, text in named.items() if text)])
 
 
 def values_by_method(runs: pd.DataFrame, key: str) -> str:
