@@ -92,11 +92,9 @@ def test_only_methods_of_open_pairs_get_the_seeds_of_the_next_look(runner, afl_r
         "look 1, 3 seeds: 1 of 2 pairs decided (ACE above vanilla ASGD); 4 runs next",
         "look 2, 5 seeds: 2 of 2 pairs decided (ACE above FedBuff); no runs next",
     ]
-    command = "afl-run sweep=tune algorithm=ace,asgd,fedbuff model=softmax scale=smoke"
-    said = (
-        "the step sizes of ace, asgd, fedbuff are defaults, neither chosen nor searched; the command that searches all"
-    )
-    assert answer.stdout.splitlines()[-1] == f"{said}: {command}"
+    said = "the step sizes of ace, asgd, fedbuff are defaults, neither chosen nor searched"
+    last = answer.stdout.splitlines()[-1]
+    assert last.startswith(said) and last.endswith(": afl-run sweep=tune algorithm=ace,asgd,fedbuff")
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from reports.chromium import Chromium, missing
 
 from asyncfl_bench.config.search_stages import declared_choices, declared_stages
 from asyncfl_bench.errors import BenchError
@@ -111,3 +112,20 @@ def test_a_file_that_is_not_a_page_is_not_overwritten(write_page, tmp_path):
     (tmp_path / "README.md").write_text("# Mine", encoding="utf-8")
     with pytest.raises(BenchError, match=r"README\.md is not a page of afl-report; choose another place with --out"):
         write_page(judged_runs(RULES))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_filters_show_the_rules_that_have_every_chosen_text(write_page, tmp_path):
+    write_page(judged_runs(RULES))
+    choose = """const one = document.getElementById(`filter-${arguments[0]}`); one.value = arguments[1];
+      one.dispatchEvent(new Event("change"));
+      return [...document.querySelectorAll("#table-rules tbody tr")].filter((row) => row.offsetParent).length"""
+    options = "return [...document.getElementById(`filter-${arguments[0]}`).options].map((one) => one.value)"
+    with Chromium(tmp_path) as browser:
+        browser.open(tmp_path / "index.html")
+        assert browser.run(options, "tier") == ["", "1", "2", "at chance", "diverged"]
+        assert browser.run(choose, "world", "digits") == 28
+        assert browser.run(choose, "tier", "1") == 2 and browser.run(choose, "rule", "ACE") == 1
+        assert browser.run("return document.getElementById('count').textContent") == "1 of 28 rows"
+        assert not browser.complaints() and len(browser.requests()) == 1

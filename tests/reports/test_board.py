@@ -1,4 +1,4 @@
-"""results/README.md and the browser's board: a row for each claim, and counts of what decides them."""
+"""results/README.md: a row for each claim, and counts of what decides them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from reports.chromium import Chromium, missing
 from reports.claims_by_hand import demo, found, write_page, write_pages
 
 from asyncfl_bench import load_bank
 from asyncfl_bench.analysis import claims
 from asyncfl_bench.analysis.names import rule_classes
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.reports.board import CLAIMS, HTML, board_text, write_board
+from asyncfl_bench.reports.board import CLAIMS, board_text, write_board
 from asyncfl_bench.reports.judged_claims import judge_claims, read_pages, reasons_of
 
 __all__ = ["demo"]  # a fixture
@@ -136,7 +135,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     assert row()[["scale", "word"]].tolist() == ["medium", "holds"]
     assert row()["measured"].endswith(". Scale full, 1 seed, undecided: ACE - FedBuff: -12.75 points")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
-    assert row()[["scale", "seeds"]].tolist() == ["full", "5, decided after 3"]
+    assert row()["scale_text"] == "full, 5 seeds, decided after 3"
 
 
 def test_construction_and_questions_have_their_own_short_tables(results):
@@ -169,43 +168,13 @@ def test_every_claim_of_this_package_has_a_row(tmp_path):
 
 
 def test_links_lead_to_pages_and_the_same_pages_give_the_same_bytes(results):
-    first = write_board(results, html=True).read_bytes()
-    page = (results / HTML).read_bytes()
+    first = write_board(results).read_bytes()
     links = {part.split(")")[0] for part in first.decode().split("](")[1:]}
     links = {link for link in links if not link.startswith(("../docs/", "#"))}
     assert all((results / link).exists() for link in links)
     pages = {link for link in links if not link.startswith("by_rule/")}
     assert pages == {"demo/figure1/published-medium/README.md", "claims.csv"}
-    (results / HTML).write_text("old")
-    assert write_board(results).read_bytes() == first and (results / HTML).read_bytes() == page  # it stays current
+    assert write_board(results).read_bytes() == first
     (results / "demo" / "claims.json").write_text("{}")
     with pytest.raises(BenchError, match=r"demo/claims\.json: .*format"):
         write_board(results)
-
-
-def test_the_browser_page_loads_nothing_and_links_pages_for_browsers(results):
-    (results / "demo/figure1/published-medium/page.html").write_text("<html>")
-    write_board(results, html=True)
-    text = (results / HTML).read_text()
-    assert "default-src 'none'" in text and "http" not in text.partition("<body>")[2].replace("http-equiv", "")
-    assert text.count('href="demo/figure1/published-medium/page.html"') == 6
-    assert '<span class="verdict holds indication">holds (preliminary)</span>' in text
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=missing())
-def test_filters_show_the_claims_that_have_every_chosen_text(results, tmp_path):
-    write_board(results, html=True)
-    choose = """const one = document.getElementById(`filter-${arguments[0]}`); one.value = arguments[1];
-      one.dispatchEvent(new Event("change"));
-      return [...document.querySelectorAll("#table-board tbody tr")].filter((row) => row.offsetParent).length"""
-    options = "return [...document.getElementById(`filter-${arguments[0]}`).options].map((one) => one.value)"
-    with Chromium(tmp_path) as browser:
-        browser.open(results / HTML)
-        assert browser.run(options, "verdict")[:3] == ["", "holds (preliminary)", "fails"]
-        assert browser.run(options, "paper") == ["", "Demo"] and browser.run(options, "scale") == ["", "medium"]
-        assert browser.run(choose, "board", "claims of the papers") == 6
-        assert browser.run(choose, "verdict", "inconclusive") == 2
-        assert browser.run(choose, "verdict", "") == 6 and browser.run(choose, "board", "") == 8
-        assert browser.run("return document.getElementById('count').textContent") == "8 of 8 rows"
-        assert not browser.complaints() and len(browser.requests()) == 1

@@ -25,7 +25,7 @@ from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.judged_claims import read_pages
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
-from asyncfl_bench.reports.pages.spec import FINAL, Measure, problems
+from asyncfl_bench.reports.pages.spec import Measure, problems
 from asyncfl_bench.reports.pages.write import (
     Picture,
     Table,
@@ -304,27 +304,6 @@ def test_whom_the_model_serves_is_shown_where_it_was_measured(paper_page):
     assert x[[0, -1]] == pytest.approx([2 / 3, 4 / 3]) and y[[0, -1]] == pytest.approx([79, 90])
     shares = split.axes[0].images[0].get_array()
     assert shares.shape == (2, 20) and shares[0].tolist() == [100] * 10 + [0] * 10
-
-
-@pytest.mark.slow
-def test_a_lead_is_shown_of_the_models_and_of_their_means(paper_page):
-    """FedBuff gains three points by averaging, CA2FL nothing: the lead of three points goes."""
-    ends = {"ca2fl": [0.72, 0.74, 0.76], "fedbuff": [0.69, 0.71, 0.73]}
-    gains = {"ca2fl": 0.0, "fedbuff": 0.03}
-    runs = [
-        (*run, {"summary": {"average": {"uploads": 100, "test/accuracy": final + gains[run[0]["algorithm"]]}}})
-        for run, final in zip(finals(**ends), (value for values in ends.values() for value in values), strict=True)
-    ]
-    assert "averages" not in paper_page("ace/figure_a1", finals(**ends), keys=("algorithm",)).tables
-    page = paper_page("ace/figure2", runs, keys=("algorithm",))
-    fedbuff = row(page.tables["averages"], series="FedBuff")
-    assert [fedbuff[key] for key in ("final", "averaged", "difference")] == pytest.approx([71, 74, 3])
-    assert fedbuff["lead_difference"] == pytest.approx(3) and fedbuff["averaged_lead_difference"] == pytest.approx(0)
-    assert (fedbuff["lead_verdict"], fedbuff["averaged_lead_verdict"]) == ("larger", "tie")
-    assert row(shown(page, "averages"), algorithm="CA2FL")["lead of the best"] == "-"
-    small = pd.Series([-0.1, 0.0, 0.1])
-    words = [replace(page, tie=tie).decide(small, FINAL).interval.verdict for tie in (None, 0.5, 0.05, 0.0)]
-    assert words == ["tie", "tie", "open", "open"]
 
 
 def test_two_seeds_say_nothing_about_chance(paper_page):

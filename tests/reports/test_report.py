@@ -571,7 +571,7 @@ def test_no_block_draws_a_figure_of_series_that_it_does_not_show(tmp_path, monke
         own = {"clients": clients, "columns": {"own": [1.0, 2.0, 3.0]}, "summary": {"clients": means, "own": 2.0}}
         write_run(tmp_path, "asgd", beta=beta, points=curve(0.2), **own)
     tried = [
-        *(blocks.client_accuracy, blocks.KeptUploads(), blocks.straggler_accuracy, blocks.Averages()),
+        *(blocks.client_accuracy, blocks.KeptUploads(), blocks.straggler_accuracy),
         *(blocks.Curves("iteration", "own"), blocks.MetricsOfSeries({"own": "own"}, "own", "own", "## Own")),
         *(blocks.MeasureBySetting("delay.beta", (Measure("summary.own"),)), blocks.Curves("bytes")),
     ]

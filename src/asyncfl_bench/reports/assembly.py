@@ -17,7 +17,7 @@ from ..analysis.statistics import LEVELS
 from ..errors import BenchError, ConfigError, InputError, did_you_mean
 from ..tracking.rundir import COUNTERS, SENT
 from ..tracking.runs import load_points
-from .blocks import Accuracies, Averages, Curves, Overall, TimelineFigure, Values, client_accuracy, real_clients
+from .blocks import Accuracies, Curves, Overall, TimelineFigure, Values, client_accuracy, real_clients
 from .blocks.comparisons import claim_parts, published_parts, ranking_parts, ranking_table
 from .blocks.tables import values_parts
 from .pages import provenance
@@ -206,7 +206,6 @@ def own_page(
         Accuracies(tuple(axes)),
         Overall((primary, *others), reference),
         client_accuracy,
-        Averages(),
     )
     spec = PageSpec("", f"Runs in {title}", "", tuple(placed.cells), blocks, primary, tuple(others))
     tie = None if decision is None else decision.tie

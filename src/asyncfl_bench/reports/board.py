@@ -24,7 +24,6 @@ from .pages.page import Page
 from .pages.write import Part, Table, markdown_table, markdown_text
 
 TITLE = "What the papers claim and what the runs say"
-HTML = "index.html"
 CLAIMS = "claims.csv"
 FOLDER = "by_rule"
 BOARD_TITLES = dict(
@@ -82,12 +81,10 @@ _REPEATED = re.compile(
 _LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
 
 
-def write_board(results: Path, html: bool = False) -> Path:
+def write_board(results: Path) -> Path:
     """Write ``results/README.md``, claims.csv and a page for each rule from all pages below ``results``.
 
     The same pages give the same bytes.
-
-    html  also ``index.html``, which is written in any case where it exists
     """
     target = results / "README.md"
     rows = judge_claims(read_pages(results))
@@ -97,10 +94,6 @@ def write_board(results: Path, html: bool = False) -> Path:
     write_text(results / CLAIMS, claims_csv(rows))
     for rule, own in rule_texts(rows, results).items():
         write_text(results / FOLDER / f"{rule}.md", own)
-    if html or (results / HTML).exists():
-        from .browser.html import write_tables
-
-        write_tables(TITLE, _browser_parts(rows, results), results / HTML, script="filters.js")
     return target
 
 
@@ -168,18 +161,6 @@ def _claim_parts(name: str, rows: pd.DataFrame, of_rule: bool = False) -> list[P
         table = Table(f"{name}_open", folded, folded)
         parts += [f"<details><summary>{summary}</summary>", table, "</details>"]
     return parts
-
-
-def _browser_parts(rows: pd.DataFrame, results: Path) -> list[Part]:
-    """Return what the browser shows: counts and one table of all boards, which has filters."""
-    texts = {"board": rows["board"].map(BOARD_TITLES), "paper": rows["paper"].map(claims.paper_title)}
-    items = [*rows["linked_item"]]
-    for place, link in enumerate(rows["link"].str.partition("#")[0]):
-        if link and (results / link).with_name("page.html").exists():
-            items[place] = items[place].replace("README.md", "page.html")
-    frame = rows.assign(**texts, item=items)
-    frame = frame[["board", "paper", "item", "claim", "measured", "verdict", "scale", "seeds"]]
-    return [*count_parts(rows, "claims of the papers"), "## Claims", _LEGEND, Table("board", frame, frame)]
 
 
 def rule_texts(rows: pd.DataFrame, results: Path) -> dict[str, str]:

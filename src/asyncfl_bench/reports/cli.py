@@ -205,7 +205,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
-    from .board import HTML, write_board
+    from .board import write_board
 
     specs = _find_specs(given.names)
     if given.panels or given.where or given.compare != ["algorithm"] or given.axis or given.timeline or given.window:
@@ -254,8 +254,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     if not written and not code:
         raise none
     if written and given.metric == ACCURACY:
-        write_board(out, given.html)
-        _show_written([out / HTML] if given.html else [])
+        write_board(out)
     return code
 
 

@@ -41,7 +41,7 @@ def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()
     word, verdict  the verdict, and in bold letters with its mark; is_indication
     reading, details, measure, reason   of the verdict; kinds: of reasons if it is inconclusive
     measured       of the verdict, with the deciding comparison at a larger scale with too few seeds
-    link, section, scale, seeds, scale_text   of the page; empty texts where no page judged the claim
+    link, section, scale, scale_text   of the page; empty texts where no page judged the claim
     """
     rows = [
         _judge_claim(claim, pages)
@@ -60,8 +60,8 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
     notes, larger = _describe_others(found) if page else ([], [])
     mark = "**Abstract.** " if claim.abstract else ""
     place = "".join(f", {one}" for one in claim.place.split(", ") if one != claim.item)
-    scale, seeds = page.scale if page else "", describe_seeds(verdict.seeds, verdict.total) if verdict.total else ""
-    with_noun = f", {describe_seeds(verdict.seeds, verdict.total, 'seed')}" if scale and seeds else ""
+    scale = page.scale if page else ""
+    with_seeds = f"{scale}, {describe_seeds(verdict.seeds, verdict.total, 'seed')}" if verdict.total else scale
     return {
         **{key: getattr(claim, key) for key in ("key", "paper", "id", "board", "sentence")},
         "item": claim.item + place,
@@ -80,8 +80,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
         "linked_item": (f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item) + place,
         "section": page.section if page else "",
         "scale": scale,
-        "seeds": seeds,
-        "scale_text": scale + with_noun,
+        "scale_text": with_seeds,
     }
 
 

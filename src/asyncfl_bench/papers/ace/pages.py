@@ -5,7 +5,6 @@ from typing import Any
 from ...analysis.published import PublishedNumbers
 from ...reports.blocks import (
     Accuracies,
-    Averages,
     Cost,
     Counts,
     Curves,
@@ -45,7 +44,7 @@ _SHARES: tuple[Block, ...] = (
 
 def _page(name: str, title: str, shows: str, cells: tuple[str, ...], blocks: tuple[Block, ...], **more) -> PageSpec:
     settings: dict[str, Any] = {"problems": ("cifar10 with resnet18",), "fair": _FAIR, "rankings": _OTHER_AXES} | more
-    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, Averages(), staleness), **settings)
+    return PageSpec(f"ace/{name}", f"ACE paper, {title}", shows, cells, (*blocks, staleness), **settings)
 
 
 def _text(name: str, reading: str, **more) -> PageSpec:

@@ -7,4 +7,4 @@ from .comparisons import Cost, Overall
 from .curves import Curves, HeatMaps, MeasureBySetting, MetricsOfSeries
 from .gantt import TimelineFigure
 from .mse import error_parts
-from .tables import Accuracies, Averages, Counts, SearchTable, Values, WallSeconds, staleness
+from .tables import Accuracies, Counts, SearchTable, Values, WallSeconds, staleness

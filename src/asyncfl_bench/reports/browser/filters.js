@@ -1,7 +1,7 @@
 // Filters of one table: a choice for each of these columns. A row is shown if it has every chosen text. tables.js comes before it.
-const filtered = at("table-board") ?? at("table-rules"), names = [...filtered.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
+const filtered = at("table-rules"), names = [...filtered.tHead.rows[0].cells].map((cell) => cell.textContent.trim());
 const all = [...filtered.tBodies[0].rows], count = element("span", { id: "count", className: "hint", role: "status" });
-const choices = ["board", "paper", "verdict", "scale", "world", "rule", "tier"].filter((name) => names.includes(name)).map((name) => {
+const choices = ["world", "rule", "tier"].map((name) => {
   const column = names.indexOf(name), text = (row) => row.cells[column].textContent.trim();
   const values = [...new Set(all.map(text))].filter((value) => value).map((value) => new Option(value, value));
   const choice = element("select", { id: `filter-${name}`, onchange: show }, new Option("all", ""), ...values);
