@@ -13,7 +13,7 @@ from scipy import stats
 
 from asyncfl_bench.analysis import claims, verdicts
 from asyncfl_bench.analysis.claims import Claim, PageVerdicts, Verdict, read_claims, read_verdicts, to_json
-from asyncfl_bench.analysis.comparison import compare_pairs
+from asyncfl_bench.analysis.comparison import compare_pairs, values_at_equal_budget
 from asyncfl_bench.analysis.matching import MatchedRuns
 from asyncfl_bench.analysis.measures import MEASURES, RunMeasures
 from asyncfl_bench.analysis.statistics import ALPHA as LEVEL
@@ -47,6 +47,7 @@ class GivenValues(RunMeasures):
         frame = frame.reset_index(drop=True)
         frame = frame.assign(
             series=frame.get("series", frame["algorithm"]),
+            experiment=frame.get("experiment", frame["algorithm"]),
             cell=["; ".join(f"{row[key]}" for key in cells) for _, row in frame.iterrows()],
         )
         lost = frame.get("lost", pd.Series(False, index=frame.index)).fillna(False).astype(bool)
@@ -64,9 +65,10 @@ class GivenValues(RunMeasures):
     def ends(self, runs, axis):
         return self.placed.runs.get("end", pd.Series(1.0, index=self.placed.runs.index)).reindex(runs).astype(float)
 
-    def values_at_budget(self, name, axis, budgets, least=3):
-        column = "last" if name == "accuracy" and "last" in self.placed.runs else "value"
-        return self.placed.runs[column].reindex(budgets.index).dropna().astype(float), name == "late"
+    def values_at_budget(self, axis, runs, budgets):
+        found = self.placed.runs.reindex(runs).set_axis(runs.index)
+        given = {"late": found["value"], "last": found["last" if "last" in found else "value"], "counted": math.inf}
+        return pd.DataFrame(given).astype(float)
 
 
 def ask(
@@ -538,7 +540,7 @@ def measured_runs(curves: dict[tuple[str, int], tuple[list[float], list[float]]]
     """(algorithm, seed) -> iterations and accuracies [%] of its evaluations."""
     index = pd.Index([f"{algorithm} {seed}" for algorithm, seed in curves], name="run")
     frame = pd.DataFrame({"algorithm": [one for one, _ in curves], "seed": [seed for _, seed in curves]}, index=index)
-    frame = frame.assign(series=frame["algorithm"], cell="", **columns)
+    frame = frame.assign(series=frame["algorithm"], cell="", **{"experiment": frame["algorithm"], **columns})
     rows = [
         (run, place, float(place), value / 100)
         for run, (places, values) in zip(index, curves.values(), strict=True)
@@ -672,10 +674,10 @@ def test_a_run_that_its_target_accuracy_ended_has_no_late():
     found = {}
     for stop in ("server_iterations", "target_accuracy"):
         measured = measured_runs(curves, **{"summary.stopped_by": [stop, "server_iterations"]})
-        budgets = pd.Series(11.0, index=measured.placed.runs.index)
-        found[stop] = measured.values_at_budget("late", "iteration", budgets)
-    assert found["server_iterations"][1] and found["server_iterations"][0].tolist() == pytest.approx([60, 30])
-    assert not found["target_accuracy"][1] and found["target_accuracy"][0].tolist() == pytest.approx([70, 40])
+        found[stop] = values_at_equal_budget(measured, "late", "iteration")
+    assert found["server_iterations"]["value"].tolist() == pytest.approx([60, 30])
+    assert found["target_accuracy"]["value"].tolist() == pytest.approx([70, 40])
+    assert found["target_accuracy"]["is_last"].all() and not found["server_iterations"]["is_last"].any()
 
 
 def test_measures_come_from_runs_and_their_evaluations():
@@ -687,13 +689,12 @@ def test_measures_come_from_runs_and_their_evaluations():
     def values(name: str) -> list[float]:
         return measured.values(name, "iteration").tolist()
 
-    def at(budget: float, name: str = "accuracy") -> list[float]:
-        return measured.values_at_budget(name, "iteration", pd.Series(budget, index=measured.placed.runs.index))[
-            0
-        ].tolist()
+    def at(budget: float) -> list[float]:
+        runs = pd.Series(measured.placed.runs.index)
+        return measured.values_at_budget("iteration", runs, pd.Series(budget, runs.index))["last"].tolist()
 
     assert at(20) == pytest.approx([90, 40, 80]) and at(10) == pytest.approx([50, 60, 30])
-    assert at(15) == pytest.approx([70, 50, 55]) and at(25) == []  # no run spent 25
+    assert at(15) == pytest.approx([70, 50, 55]) and np.isnan(at(25)).all()  # no run spent 25
     assert values("best") == pytest.approx([90, 60, 80]) and values("final") == pytest.approx([90, 40, 80])
     assert values("time_to_90") == [20, 10, 20]
     assert measured.times_to(54, "iteration").tolist() == [20, 10, 20]

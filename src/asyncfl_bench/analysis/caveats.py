@@ -21,16 +21,12 @@ def describe_mixed_makers(runs: pd.DataFrame) -> str:
     depends = device.str.startswith("cpu") & (executor != "native") & ~library.str.contains(_COMPATIBLE, regex=False)
     makers = facts["summary.cpu.maker"].astype(object).fillna(device.str.extract(_MAKERS, expand=False)).where(depends)
     names = runs["series"] if "series" in runs else runs["algorithm"]
-    mixed: dict[str, None] = {}
-    found: dict[str, None] = {}
-    for _, own in makers.dropna().groupby(runs["experiment"], sort=False):
-        if own.nunique() > 1:
-            mixed[str(names[own.index[0]])] = None
-            found |= dict.fromkeys(own)
-    if not mixed:
+    is_mixed = makers.groupby(runs["experiment"]).transform("nunique") > 1
+    if not is_mixed.any():
         return ""
-    cpus = " and ".join(sorted(found))
-    return f"seeds of {list_some(mixed)} are from CPUs of {cpus}, where the last digits of this network differ"
+    cpus = " and ".join(sorted(makers[is_mixed].dropna().unique()))
+    series = list_some(dict.fromkeys(names[is_mixed]))
+    return f"seeds of {series} are from CPUs of {cpus}, where the last digits of this network differ"
 
 
 def describe_default_steps(runs: pd.DataFrame) -> str:

@@ -228,18 +228,14 @@ class ClaimQuery:
         base = self._base(asked, share, tuple(str(one[0]) for one in series) if is_pair else ())
         if any(frame.empty for frame in frames):
             return {None: base}, {}
-        minus: Any = asked.minus
-        if isinstance(minus, str):
-            frame = frames[0].assign(row="", setting=frames[0][minus].astype(float))
-            minus = frame.pivot(index=cells or ["row"], columns="seed", values="setting")
         fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
         fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
         base = replace(base, place=fixed, experiments=experiments_of(frames))
-        terms = {"minus": minus, "turned": asked.turned, "spread": asked.spread, "at": at, "share": share}
+        terms: dict[str, Any] = {"minus": asked.minus, "turned": asked.turned, "spread": asked.spread}
+        terms |= {"at": at, "share": share}
         decide = {**self.decide, "axis": self.axis}
         compared = compare_sides(self.measured, base, frames, cells, decide, asked.signs, **terms)
-        values = {cell: cell if isinstance(cell, tuple) else (cell,) for cell in compared}
-        found: Cells = {tuple(zip(cells, values[cell], strict=False)): one for cell, one in compared.items()}
+        found: Cells = {tuple(zip(cells, cell, strict=True)): one for cell, one in compared.items()}
         yardstick = "last" if any(one.yardstick == "last" for one in found.values()) else self.measure
         missing = replace(base, yardstick=yardstick, experiments=frozenset())
         absent = self._absent_cells(settings, cells, [dict(cell) for cell in found])

@@ -30,12 +30,13 @@ def compare_sides(
     cells: Sequence[str],
     decide: Mapping[str, Any],
     signs: Sequence[int],
-    minus: pd.DataFrame | float = 0.0,
+    minus: float | str = 0.0,
     turned: bool = True,
     spread: bool = False,
     **budget: Any,
-) -> dict[Any, Contrast]:
-    """Return the contrast of each cell: the signed sum of what the sides measure, minus a number or a table of them.
+) -> dict[tuple, Contrast]:
+    """Return the contrast of each cell by its values: the signed sum of what the sides measure, minus a number or a
+    setting of the first side.
 
     base    what the contrasts of all cells have in common
     sides, cells  see ``measure_sides``, which takes ``budget``
@@ -43,42 +44,40 @@ def compare_sides(
     turned  False: more stays more, also where small values are the better ones
     spread  distances from the mean of the lowest three seeds
     """
-    measure, target = decide["measure"], decide.get("target")
-    found = measure_sides(measured, sides, cells, measure, decide["axis"], target=target, **budget)
+    measure, setting = decide["measure"], [minus] if isinstance(minus, str) else []
+    sides = [side.reindex(columns=[*{*cells, "seed", "diverged", "experiment", *setting}]) for side in sides]
+    runs = measure_sides(measured, sides, cells, measure, decide["axis"], target=decide.get("target"), **budget)
+    wide = runs.pivot(index=["row", "seed"], columns="side", values=["value", "last", *setting])
     sign = -1 if turned and measured.lower_is_better(measure) else 1
-    common = sorted(set.intersection(*(set(table.index) for table in found["value"])), key=str)
-    reasons = {cell: why for cell in common if (why := why_no_answer(measured, measure, decide["kind"], found, cell))}
+    less = wide[minus, 0].astype(float) if isinstance(minus, str) else minus
 
-    def combine(tables: list[pd.DataFrame]) -> pd.DataFrame:
+    def combine(values: Any) -> pd.DataFrame:
         if decide.get("relative"):
-            tables = [table.where(table > 0).map(lambda value: 100 * math.log(value)) for table in tables]
+            values = values.where(values > 0).map(lambda value: 100 * math.log(value))
         if spread:
-            tables = [table.sub(table.iloc[:, :MIN_SEEDS].mean(axis=1), axis=0).abs() for table in tables]
-        total: Any = sum((sign * one * table for one, table in zip(signs, tables, strict=True)), start=-minus)
-        return total[total.notna().any(axis=1) | total.index.isin(list(reasons))]
+            values = (values - values.groupby("row").transform(lambda of: of.iloc[:MIN_SEEDS].mean())).abs()
+        return (sign * (values * signs).sum(axis=1, skipna=False) - less).unstack("row")
 
-    table = combine(found["value"])
-    last = combine(found["last"]).reindex(table.index) if measure == "late" else pd.DataFrame(index=table.index)
-    uses_last = found["uses_last"][0].eq(True).any(axis=1).reindex(table.index)
-    runs = pd.concat(sides)
-    groups = runs.groupby([*cells], dropna=False) if cells else [(("",), runs)]
-    experiments = {values if len(values) > 1 else values[0]: experiments_of([of]) for values, of in groups}
-    return {
-        cell: replace(
-            base,
-            by_seed=table.iloc[row].dropna(),
-            last_by_seed=last.iloc[row].dropna(),
-            no_answer=reasons.get(cell, ""),
-            yardstick="last" if uses_last.iloc[row] else measure,
-            experiments=experiments.get(cell, base.experiments),
-        )
-        for row, cell in enumerate(table.index)
-    }
+    by_seed, last = combine(wide["value"]), combine(wide["last"])
+    found = {}
+    for row, of in runs.groupby("row"):
+        reason = _why_no_answer(measured, decide, wide["value"].loc[row], of)
+        if of["side"].nunique() == len(sides) and (reason or by_seed[row].notna().any()):
+            cell = next(of[[*cells]].fillna(math.nan).itertuples(index=False, name=None), ())
+            found[cell] = replace(
+                base,
+                by_seed=by_seed[row].dropna(),
+                last_by_seed=last[row].dropna() if measure == "late" else base.last_by_seed,
+                no_answer=reason,
+                yardstick="last" if of["uses_last"][of["side"] == 0].any() else measure,
+                experiments=frozenset(of["experiment"]),
+            )
+    return found
 
 
 def experiments_of(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
     """Return the experiments of all runs."""
-    return frozenset().union(*(of["experiment"] for of in frames if "experiment" in of))
+    return frozenset().union(*(of["experiment"] for of in frames))
 
 
 def compare_pairs(
@@ -129,14 +128,14 @@ def measure_sides(
     at: Sequence[float | None] = (),
     share: float = 1.0,
     target: float | None = None,
-) -> dict[str, list[pd.DataFrame]]:
-    """Return the measured values of the sides of one comparison, not turned, as lists of one table a side.
+) -> pd.DataFrame:
+    """Return the measured values of the sides of one comparison, not turned: a row a run and side.
 
-    ``value``, ``last`` (by the last value, where the measure is ``late``), ``uses_last`` (True where a run had too few
-    evaluations for ``late``, so that ``last`` is used), ``reached`` (of a time: True where the run reached it),
-    ``diverged`` and ``chance`` (share of the most frequent test class [%]).
+    Columns row (number of the cell), side, value, last (by the last value, where the measure is ``late``), uses_last
+    (True where a run had too few evaluations for ``late``, so that the last value is used), reached (of a time: True
+    where the run reached it) and chance (share of the most frequent test class [%]).
 
-    sides    rows of ``measured.runs``; cells: their columns that make the rows of a table
+    sides    rows of ``measured.runs``; cells: their columns that make the cells
     at       budget of each side on the axis; by default the largest that all runs of the comparison in that cell and
              with that seed reached
     share    of that budget
@@ -145,8 +144,8 @@ def measure_sides(
     a seed depends on later seeds, so that a look keeps its numbers: budgets are those of each seed, and the lowest
     three seeds of a row choose between ``late`` and the last value.
     """
-    runs = pd.concat([side[[*cells, "seed", "diverged"]].assign(side=number) for number, side in enumerate(sides)])
-    runs["row"] = list(zip(*(runs[key].map(str) for key in cells), strict=True)) if cells else ""
+    runs = pd.concat([side.assign(side=number) for number, side in enumerate(sides)])
+    runs["row"] = runs.groupby([*cells], dropna=False).ngroup() if cells else 0
     runs["chance"] = chance_levels(measured.runs).reindex(runs.index)
     runs = runs.rename_axis("run").reset_index()
     kind, is_time = MEASURES.get(measure), measure.startswith("time")
@@ -171,10 +170,7 @@ def measure_sides(
         chance = runs.groupby("row")["chance"].transform("max")
         for column in ("value", "last"):
             runs[column] = runs[column].mask(runs["diverged"], chance)
-    groups = [runs[runs["side"] == number] for number in range(len(sides))]
-    columns = ("value", "last", "uses_last", "reached", "diverged", "chance")
-    keys = [*cells] or ["row"]
-    return {key: [of.pivot(index=keys, columns="seed", values=key) for of in groups] for key in columns}
+    return runs
 
 
 def _shared_ends(measured: RunMeasures, runs: pd.DataFrame, axis: str, sides: int) -> pd.Series:
@@ -207,7 +203,7 @@ def values_at_equal_budget(measured: RunMeasures, measure: str, axis: str) -> pd
     table["budget"] = ends.groupby(table["cell"]).transform("min")
     found = table.assign(row=table["cell"])
     add_values_at_budget(measured, found, measure, axis)
-    table["value"], table["is_last"] = found["value"], found["uses_last"].eq(True)
+    table["value"], table["is_last"] = found["value"], found["uses_last"]
     places = [curves[run][0] for run in table["run"]]
     within = [((x_p > 0) & (x_p <= budget)).sum() for x_p, budget in zip(places, table["budget"], strict=True)]
     return table.assign(evaluations=within)
@@ -216,43 +212,31 @@ def values_at_equal_budget(measured: RunMeasures, measure: str, axis: str) -> pd
 def add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str, axis: str) -> None:
     """Fill the columns value, last and uses_last of ``runs`` by their columns run, row, seed and budget.
 
-    All runs of a row have the same yardstick, also where its sides have different budgets.
+    All runs of a row have the same yardstick, also where its sides have different budgets. The lowest three seeds
+    choose it: ``late`` needs three evaluations of each of their runs. Of later seeds one is enough.
     """
-    found: dict[object, tuple[float, float, bool]] = {}
-    for _, row in runs.groupby("row"):
-        late, values = measure == "late", dict[object, float]()
-        last, first = dict[object, float](), sorted(row["seed"][row["budget"].notna()].unique())[:MIN_SEEDS]
-        for (seed, _), of in row.groupby(["seed", "budget"]):
-            budgets = of.drop_duplicates("run").set_index("run")["budget"]
-            if measure == "late":
-                least = MIN_LATE if seed in first else 1  # the first seeds choose the yardstick of all
-                means, is_late = measured.values_at_budget("late", axis, budgets, least)
-                values |= of["run"].map(means).to_dict()
-                late &= is_late or seed not in first
-            last |= of["run"].map(measured.values_at_budget("accuracy", axis, budgets)[0]).to_dict()
-        found |= {i: (values[i] if late else last[i], last[i], measure == "late" and not late) for i in last}
-    columns = ["value", "last", "uses_last"]
-    runs[columns] = pd.DataFrame.from_dict(found, orient="index", columns=columns).reindex(runs.index)
+    runs[["late", "last", "counted"]] = measured.values_at_budget(axis, runs["run"], runs["budget"])
+    known = runs["budget"].notna()
+    is_first = runs["seed"].where(known).groupby(runs["row"]).rank("dense") <= MIN_SEEDS
+    fewest = runs.groupby(["row", "seed", "budget"])["counted"].transform("min")
+    is_late = fewest >= is_first.map({True: MIN_LATE, False: 1})
+    by_late = (is_late | ~is_first).groupby(runs["row"]).transform("all") & (measure == "late")
+    runs["value"] = runs["late"].where(by_late & is_late, runs["last"])
+    runs["uses_last"] = known & ~by_late & (measure == "late")
 
 
-def why_no_answer(
-    measured: RunMeasures, measure: str, kind: str, found: Mapping[str, list[pd.DataFrame]], cell: Any
-) -> str:
+def _why_no_answer(measured: RunMeasures, decide: Mapping[str, Any], values: pd.DataFrame, runs: pd.DataFrame) -> str:
     """Return why the runs of a cell cannot answer: methods at chance, a target that no run reached, or a method that
     diverged; empty if they can. A loss has no answer when what it starts from is at chance. The lowest three seeds
-    that all sides have say what is at chance."""
-    of = MEASURES.get(measure)
-    is_accuracy = of is not None and of.is_accuracy and kind not in ("equals", "reaches")
-    is_accuracy &= names.is_percent(measured.metric)
-    reached = [table.loc[cell].fillna(False).astype(bool) for table in found["reached"]]
-    diverged = [table.loc[cell].dropna().astype(bool) for table in found["diverged"]]
-    if measure.startswith("time"):
-        return "" if any(one.any() for one in reached) else NEVER_REACHED
-    if not is_accuracy:
-        return "partner diverged" if any(len(one) and one.all() for one in diverged) else ""
-    floor = max(float(table.loc[cell].max()) for table in found["chance"]) + CHANCE_MARGIN
-    known = pd.concat([table.loc[cell] for table in found["value"]], axis=1).dropna().sort_index()
-    first = known.index[:MIN_SEEDS]
-    means = [float(table.loc[cell].reindex(first).mean()) for table in found["value"]]
-    starts = means[::2] if kind == "loses" else []
-    return "at chance" if any(mean < floor for mean in starts) or all(mean < floor for mean in means) else ""
+    that all sides have say what is at chance.
+
+    values  a row a seed, a column a side;  runs: of ``measure_sides``
+    """
+    kind, of = decide["kind"], MEASURES.get(decide["measure"])
+    if decide["measure"].startswith("time"):
+        return "" if runs["reached"].any() else NEVER_REACHED
+    is_accuracy = of is not None and of.is_accuracy and names.is_percent(measured.metric)
+    if not is_accuracy or kind in ("equals", "reaches"):
+        return "partner diverged" if runs.groupby("side")["diverged"].all().any() else ""
+    is_low = values.dropna().iloc[:MIN_SEEDS].mean() < runs["chance"].max() + CHANCE_MARGIN
+    return "at chance" if is_low.all() or (kind == "loses" and is_low.iloc[::2].any()) else ""

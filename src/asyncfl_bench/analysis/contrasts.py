@@ -77,7 +77,7 @@ class Contrast:
         known_s = self.by_seed.dropna()
         if self.counted:
             mean = float(known_s.mean()) if len(known_s) else math.nan
-            return Interval(mean, math.nan, math.nan, math.nan, len(known_s), "unknown", total=len(known_s))
+            return Interval(mean, n=len(known_s), total=len(known_s))
         return decide_by_looks(known_s, self.margin, self.question, self.levels, self.resolution, self.extra_error)
 
     @property

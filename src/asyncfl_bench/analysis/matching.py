@@ -8,7 +8,6 @@ the tuned setting), so that no mean mixes settings.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -302,36 +301,27 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
     at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
     """
-    last = final_values(points, "validation/accuracy")
-    kept: list = []
-    rows = []
-    lost = placed.diverged
-    for (series, cell), group in placed.runs.groupby(["series", "cell"], sort=False):
-        row = {"series": series, "cell": cell, "tuned_by": group["tuned_by"].iloc[0]}
-        row |= {key: group[key].iloc[0] for key in placed.cells}
-        failed = lost[(lost["series"] == series) & (lost["cell"] == cell)] if len(lost) else group[:0]
-        if len({*group["tuned"].dropna(), *failed["tuned"].dropna()}) < 2:
-            kept += list(group.index)
+    every = pd.concat([placed.runs, placed.diverged])
+    every["last"] = final_values(points, "validation/accuracy").reindex(every.index)
+    kept, rows = list[object](), []
+    for _, group in every.groupby(["series", "cell"], sort=False):
+        ended = group[~group.index.isin(placed.diverged.index)]
+        if ended.empty or group["tuned"].nunique() < 2:
+            smallest = min(group["tuned"].dropna(), key=natural_key, default=None)
+            kept.extend(group.index[group["tuned"].isna() | (group["tuned"] == smallest)])
             continue
-        choosing = sorted({*group["seed"], *failed["seed"]})[:MIN_SEEDS]
-        first, failed = (runs[runs["seed"].isin(choosing)] for runs in (group, failed))
-        values = sorted({*first["tuned"].dropna(), *failed["tuned"].dropna()}, key=natural_key)
-        runs = {value: first.index[first["tuned"] == value] for value in values}
-        most = max(map(len, runs.values()), default=0)
-        means = {value: float(last.reindex(of).mean(skipna=False)) for value, of in runs.items() if len(of) == most}
-        known = {value: mean for value, mean in means.items() if not math.isnan(mean)}
-        chosen = max(known, key=lambda value: known[value]) if known else None
-        if chosen is not None:
-            kept += list(group.index[group["tuned"] == chosen])
+        first = group[group["seed"].isin(sorted({*group["seed"]})[:MIN_SEEDS])]
+        values = sorted({*first["tuned"].dropna()}, key=natural_key)
+        scores = first[first.index.isin(ended.index)].groupby("tuned")["last"]
+        means = scores.agg(lambda of: of.mean(skipna=False))[scores.size() == scores.size().max()].dropna()
+        known = {value: means[value] for value in values if value in means}
+        chosen = max(known, key=lambda value: known[value], default=None)
+        kept.extend(group.index[group["tuned"] == chosen])
         tried = zip(*(str(value).split(SEPARATOR) for value in (chosen, *values)), strict=True) if known else ()
         ordered = [(own, sorted(others, key=natural_key)) for own, *others in tried]
         edge = any(of[0] != of[-1] and own in (of[0], of[-1]) for own, of in ordered)
-        rows.append(row | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
+        place = {key: ended[key].iloc[0] for key in ("series", "cell", *placed.cells, "tuned_by")}
+        rows.append(place | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
-    table = pd.DataFrame(rows, columns=names)
-    if len(lost):
-        chosen = {place: min(of["tuned"], key=natural_key) for place, of in lost.groupby(["series", "cell"])}
-        chosen |= table.set_index(["series", "cell"])["tuned"].to_dict()
-        places = lost[["series", "cell", "tuned"]].itertuples(index=False, name=None)
-        lost = lost[[chosen[series, cell] == value for series, cell, value in places]]
-    return replace(placed, runs=placed.runs.loc[kept], diverged=lost), table
+    runs, lost = (frame[frame.index.isin(kept)] for frame in (placed.runs, placed.diverged))
+    return replace(placed, runs=runs, diverged=lost), pd.DataFrame(rows, columns=names)

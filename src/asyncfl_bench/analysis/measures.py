@@ -128,24 +128,24 @@ class RunMeasures:
             raise BenchError(f"measure {name}: mse/…, a column of the runs or one of {', '.join(MEASURES)}")
         return found.reindex(self.placed.runs.index).astype(float)
 
-    def values_at_budget(
-        self, name: str, axis: str, budgets: pd.Series, least: int = MIN_LATE
-    ) -> tuple[pd.Series, bool]:
-        """Return ``late`` or ``accuracy`` of each run at its budget, and whether it is ``late``.
+    def values_at_budget(self, axis: str, runs: pd.Series, budgets: pd.Series) -> pd.DataFrame:
+        """Return columns late, last and counted of each run at its budget; NaN for a run that ended before.
 
-        late is the mean over the last fifth of the budget. Where one of the runs has fewer than ``least`` evaluations
-        there, or ended at ``budget.target_accuracy``, the value of every run is that at its budget, on a straight line
-        between evaluations.
+        late is the mean over the last fifth of the budget, over ``counted`` evaluations. last is the value at the
+        budget, on a straight line between evaluations. None count of a run that ended at ``budget.target_accuracy``:
+        an accuracy decides how long it is.
         """
-        curves = self.curves(axis)
-        pieces = {run: curves[run] for run in budgets.index if run in curves and curves[run][0][-1] >= budgets[run]}
-        reasons = self.runs.get("summary.stopped_by", pd.Series(dtype=object)).reindex(budgets.index)
-        if name == "late" and not reasons.eq(TARGET).any():  # an accuracy decides how long such a run is
-            within = {run: evaluations.late_part(*curve, budgets[run]) for run, curve in pieces.items()}
-            if all(len(y_p) >= least for y_p in within.values()):
-                return pd.Series({run: y_p.mean() for run, y_p in within.items()}, dtype=float), True
-        last = {run: np.interp(budgets[run], *curve, left=math.nan) for run, curve in pieces.items()}
-        return pd.Series(last, dtype=float), False
+        curves, rows = self.curves(axis), []
+        for run, budget in zip(runs, budgets, strict=True):
+            x_p, y_p = curves.get(run, (np.zeros(0), np.zeros(0)))
+            late_p = evaluations.late_part(x_p, y_p, budget)
+            is_there = len(x_p) > 0 and x_p[-1] >= budget
+            late = late_p.mean() if is_there and len(late_p) else math.nan
+            last = np.interp(budget, x_p, y_p, left=math.nan) if is_there else math.nan
+            rows.append((late, last, len(late_p) if is_there else math.inf))
+        reasons = self.runs.get("summary.stopped_by", pd.Series(index=self.runs.index, dtype=object))
+        found = pd.DataFrame(rows, runs.index, ["late", "last", "counted"], dtype=float)
+        return found.assign(counted=found["counted"].mask(runs.map(reasons).eq(TARGET), 0))
 
     def times_to(self, target: float | pd.Series, axis: str) -> pd.Series:
         """Return where on the axis each run first shows ``target`` [%], one number or one of each run; else NaN."""

@@ -46,11 +46,11 @@ class Interval:
     """
 
     mean: float
-    low: float
-    high: float
-    p: float
-    n: int
-    verdict: str
+    low: float = math.nan
+    high: float = math.nan
+    p: float = math.nan
+    n: int = 0
+    verdict: str = "unknown"
     p_tie: float = math.nan
     error: float = math.nan
     total: int = 0
@@ -79,7 +79,7 @@ def paired_interval(
     n = len(values_s)
     mean = float(values_s.mean()) if n else math.nan
     if n < MIN_SEEDS:
-        return Interval(mean, math.nan, math.nan, math.nan, n, "unknown", total=n)
+        return Interval(mean, n=n, total=n)
     error = math.hypot(math.sqrt(max(float(values_s.var(ddof=1)), resolution**2 / 6) / n), extra_error)
     half = float(special.stdtrit(n - 1, 1 - level / 2)) * error
     p = min(1.0, 2 * _tail(abs(mean), error, n))

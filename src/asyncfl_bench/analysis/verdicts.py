@@ -135,7 +135,7 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
     if verdict == "holds" and deciding.question == "difference" and interval.high <= (deciding.margin or 0):
         reasons = ["by less than the margin of a tie"]
     if deciding.no_answer == NEVER_REACHED:  # its number compares ends of budgets
-        interval = Interval(math.nan, math.nan, math.nan, math.nan, interval.n, "unknown", total=interval.total)
+        interval = Interval(math.nan, n=interval.n, total=interval.total)
     numbers = interval.mean, interval.low, interval.high, interval.p_tie if verdict == "tie" else interval.p
     # four digits, so that machines that round differently write the same bytes
     mean, low, high, p = (float(f"{value:.4g}") for value in numbers)
