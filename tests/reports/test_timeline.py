@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 from reports.runs_by_hand import write_run
@@ -18,7 +17,7 @@ TRACE = pd.DataFrame(ROWS, columns=COLUMNS)
 
 
 def test_bars_are_the_work_of_clients_and_ticks_the_server_steps():
-    left, right = timeline_figure({"ACE": TRACE}, "virtual time [s]", (0, 5)).axes
+    left, colours = timeline_figure({"ACE": TRACE}, "virtual time [s]", (0, 5)).axes
     bars = [(bar.get_x(), bar.get_width(), round(bar.get_y() + bar.get_height() / 2)) for bar in left.patches]
     assert bars == [(0, 1, 0), (0, 2, 1), (3, 1, 0)]
     assert [text.get_text() for text in left.get_yticklabels()] == ["steps", "0", "1"]  # the fast client is first
@@ -26,22 +25,11 @@ def test_bars_are_the_work_of_clients_and_ticks_the_server_steps():
     assert [path.vertices[:, 0].tolist() for path in waiting.get_paths()] == [[0, 4], [0, 4]]  # to the run's end
     assert [path.vertices[0, 0] for path in steps.get_paths()] == [1, 3, 4]  # 3: the first dispatch of iteration 2
     fresh, late = (tuple(bar.get_facecolor()) for bar in left.patches[:2])
-    assert fresh == right.patches[0].get_facecolor() != late == right.patches[1].get_facecolor()
-
-
-def test_the_distribution_counts_all_uploads_by_powers_of_two():
-    staleness = [0, 1, 2, 3, 4, 7, 8, 100]
-    trace = pd.DataFrame({name: np.arange(8.0) if name == "time" else 1 for name in COLUMNS})
-    trace = trace.assign(staleness=staleness, model_changed=True, iteration=range(8))
-    right = timeline_figure({"a": trace, "b": TRACE}, "", (0, 1)).axes[1]
-    assert [bar.get_height() for bar in right.patches] == [12.5, 12.5, 25, 25, 12.5, 0, 0, 12.5]
-    assert right.get_title(loc="left") == "staleness: mean 15.6, largest 100"
+    assert fresh != late and "staleness" in colours.get_ylabel()
 
 
 @pytest.mark.slow
-def test_a_page_shows_the_time_of_runs_with_a_trace_and_names_the_others(tmp_path, capsys, monkeypatch):
-    pytest.importorskip("altair")
-    monkeypatch.setattr("asyncfl_bench.reports.browser.html._library", str)
+def test_a_page_shows_the_time_of_runs_with_a_trace_and_names_the_others(tmp_path, capsys):
     TRACE.to_parquet(write_run(tmp_path, "ace", seed=1) / "trace.parquet")
     write_run(tmp_path, "ace", seed=0)
     write_run(tmp_path, "fedbuff", seed=0)

@@ -6,6 +6,7 @@ Legend: n clients, C classes.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from ...analysis import names
+from ...analysis.contrasts import Contrast
 from ...analysis.measures import client_tenths, kept_by_label, kept_shares, straggler_shares
 from ...errors import InputError, first_line
 from ...files import LARGEST_FILE, open_regular, read_parquet
@@ -80,7 +82,7 @@ def straggler_accuracy(page: Page) -> list[Part]:
     clients = load_clients(page.runs)
     if clients.empty or clients["accuracy"].isna().all():
         return []
-    found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T
+    found = pd.DataFrame({run: straggler_shares(of) for run, of in clients.groupby("run")}).T[[*_SLOWEST]]
     return [
         "## Accuracy of the slowest clients and of their class",
         _SLOWEST_TEXT,
@@ -117,15 +119,23 @@ class KeptUploads:
         return np.arange(share_sc.shape[1]) + (0.0 if self.by_number else 1.0), share_sc
 
 
-def _means_table(page: Page, name: str, found: pd.DataFrame, titles: dict[str, str]) -> Table:
-    """Return by cell and series the means over seeds of a run's numbers. titles: their headings."""
+def _means_table(
+    page: Page, name: str, found: pd.DataFrame, titles: dict[str, str], gap: Callable[[pd.DataFrame], Any] | None = None
+) -> Table:
+    """Return by cell and series the means over seeds of a run's numbers.
+
+    titles  heading of each shown number
+    gap     numbers of a series by seed -> the decision about a difference of two of them
+    """
     rows, texts = [], []
     for cell, series, of in page.groups(page.runs[["series", "cell", "seed"]].join(found, how="inner")):
-        rows.append({"cell": cell, "series": series, **of[[*titles]].mean(), "seeds": len(of)})
-        texts.append(
-            {"cell": cell, "algorithm": series} | {title: mean_and_deviation(of[key]) for key, title in titles.items()}
-        )
-    return Table(name, pd.DataFrame(texts), page.with_keys(pd.DataFrame(rows)), 2)
+        counted = decision_columns(gap(of.set_index("seed"))) if gap else {"seeds": len(of)}
+        rows.append({"cell": cell, "series": series, **of[[*found]].mean(), **counted})
+        shown = {title: mean_and_deviation(of[key]) for key, title in titles.items()}
+        texts.append({"cell": cell, "algorithm": series, **shown})
+    data = pd.DataFrame(rows)
+    last = decision_texts(data, "fast - slow") if gap else {}
+    return Table(name, pd.DataFrame(texts).assign(**last), page.with_keys(data), 2)
 
 
 def _client_panels(
@@ -155,22 +165,12 @@ def _accuracy_table(page: Page) -> Table:
     """Return by cell and series the means over clients and seeds, and the fast quarter minus the slow one, seed by
     seed."""
     runs = page.runs[page.runs[f"{_COLUMN}mean_accuracy"].notna()]
-    own = [key for key in runs if str(key).startswith(_COLUMN)]
-    percent = (100 * runs[own].astype(float)).rename(columns=lambda key: str(key).removeprefix(_COLUMN))
-    percent = runs[["series", "cell", "seed"]].join(percent)
-    rows: list[dict[str, Any]] = []
-    texts: list[dict[str, str]] = []
-    for cell, series, of in page.groups(percent):
-        by_seed = of.set_index("seed")
-        gap = page.decide(by_seed["fast_quarter_accuracy"] - by_seed["slow_quarter_accuracy"], Measure("late"))
-        means = {str(key): of[key].mean() for key in of if key not in ("cell", "series", "seed")}
-        rows.append({"cell": cell, "series": series} | means | decision_columns(gap))
-        texts.append(
-            {"cell": cell, "algorithm": series} | {name: mean_and_deviation(of[key]) for key, name in _SHOWN.items()}
-        )
-    data = pd.DataFrame(rows)
-    shown = pd.DataFrame(texts).assign(**decision_texts(data, "fast - slow"))
-    return Table("clients", shown, page.with_keys(data), 2)
+    percent = 100 * runs.filter(regex=f"^{re.escape(_COLUMN)}").astype(float)
+
+    def gap(by_seed: pd.DataFrame) -> Contrast:
+        return page.decide(by_seed["fast_quarter_accuracy"] - by_seed["slow_quarter_accuracy"], Measure("late"))
+
+    return _means_table(page, "clients", percent.rename(columns=lambda key: key.removeprefix(_COLUMN)), _SHOWN, gap)
 
 
 def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> list[Picture]:

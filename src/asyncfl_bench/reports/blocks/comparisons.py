@@ -114,7 +114,7 @@ def ranking_parts(page: Page) -> list[Part]:
         *_forest_picture(page, measure, best, margin),
         "## Best method",
         text,
-        Table("best", shown, best, 3, dict.fromkeys(("difference", "interval"), page.measured.unit(measure.kind))),
+        Table("best", shown, best, 3),
         Table("pairs", None, pairs),
     ]
 
@@ -216,8 +216,7 @@ class Cost:
         }
         called = dict(zip(page.cells[self.key], page.cell_texts[self.key], strict=True))
         span = " to ".join(names.setting_label(self.key, called[end]) for end in (ends[0], ends[-1]))
-        units = dict.fromkeys(("lost", "interval", "published loss"), page.measured.unit(self.measure.kind))
-        table = Table("cost", pd.DataFrame(columns), data, 2, units)
+        table = Table("cost", pd.DataFrame(columns), data, 2)
         label = page.label(self.measure).replace("[%]", "[points]")
         what, mark, unit = label.partition(" [")
         return [f"## {what[:1].upper()}{what[1:]} lost from {span}{mark}{unit}", table]

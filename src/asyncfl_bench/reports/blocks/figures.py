@@ -89,6 +89,18 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def panel_grid(
+    count: int, columns: int, width: float, height: float, **share: Any
+) -> tuple[Figure, list[tuple[Axes, bool, bool]]]:
+    """Return a figure of that size [inches] with ``count`` axes in rows of ``columns``: each with whether it is the
+    first of its row, and the last of its column. share: of ``Figure.subplots``"""
+    figure = new_figure(width, height)
+    grid = figure.subplots(math.ceil(count / columns), columns, squeeze=False, **share)
+    for axes in grid.flat[count:]:
+        axes.set_visible(False)
+    return figure, [(grid.flat[i], i % columns == 0, i + columns >= count) for i in range(count)]
+
+
 def line_panels(
     panels: Sequence[Panel],
     x_label: str,
@@ -117,15 +129,13 @@ def line_panels(
     width = 1.0 + (5.4 if columns == 1 else 3.7 * columns)
     across = _legend_columns([label for label, _ in legends], width)
     below = 0.35 + 0.2 * math.ceil(len(legends) / across) if legend else 0.0
-    figure = new_figure(width, (3.4 if rows == 1 else 2.75 * rows) + below)
+    height = (3.4 if rows == 1 else 2.75 * rows) + below
     own_y = any(panel.y_label for panel in panels)
-    grid = figure.subplots(rows, columns, sharey=not own_y, squeeze=False)
+    figure, grid = panel_grid(len(panels), columns, width, height, sharey=not own_y)
     if x_log is None:
         ends = [float(line.x[-1]) for line in lines if not line.points]
         x_log = bool(ends) and max(ends) > _LOG_FROM * max(min(ends), 1e-9) and min(ends) > 0
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+    for (axes, is_left, is_lowest), panel in zip(grid, panels, strict=True):
         _draw_lines(axes, panel, bool(x_log))
         if x_log and not panel.names:
             axes.set_xscale("log", base=10 if x_log is True else x_log)
@@ -136,13 +146,12 @@ def line_panels(
         if zero:
             axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
         axes.set_title(panel.title, fontsize=10)
-        if own_y or place % columns == 0:
+        if own_y or is_left:
             axes.set_ylabel(panel.y_label or y_label)
-        if place + columns >= len(panels):
+        if is_lowest:
             axes.set_xlabel((panel.x_label or x_label) + (" (log scale)" if x_log is True else ""))
     if not y_log:
-        for place, panel in enumerate(panels if own_y else panels[:1]):
-            axes = grid.flat[place]
+        for (axes, *_), panel in zip(grid if own_y else grid[:1], panels, strict=False):
             axes.set_ylim(*_set_y_limits(panel.lines if own_y else lines, axes.get_ylim(), panel.top))
     if legend:
         _add_legend(figure, list(legends.values()), across)
@@ -261,17 +270,14 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
     if not panels:
         return None
     columns = min(4, len(panels))
-    rows = math.ceil(len(panels) / columns)
     labels = sorted({label for panel in panels for label in panel.labels}, key=[*styles].index)
     letters, width = max(map(len, labels)), max(2.4, 5.0 / columns)
     titles = [_wrap_title(panel.title, width) for panel in panels]
     height = 0.36 + 0.14 * max(title.count("\n") + 1 for title in titles) + 0.2 * len(labels)
-    figure = new_figure(0.6 + 0.075 * letters + width * columns, 0.6 + height * rows)
-    grid = figure.subplots(rows, columns, sharey=True, sharex=True, squeeze=False)
+    size = 0.6 + 0.075 * letters + width * columns, 0.6 + height * math.ceil(len(panels) / columns)
+    figure, grid = panel_grid(len(panels), columns, *size, sharey=True, sharex=True)
     left, right = forest_limits(panels, margin)
-    for axes in grid.flat[len(panels) :]:
-        axes.set_visible(False)
-    for place, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
+    for (axes, _, is_lowest), panel, title in zip(grid, panels, titles, strict=True):
         if margin == margin:
             axes.axvspan(-margin, margin, color="0.88", linewidth=0, zorder=0)
         if panel.best >= 0:
@@ -295,12 +301,12 @@ def forest_panels(panels: Sequence[Forest], styles: Mapping[str, Style], x_label
             for end, mark, is_cut in zip((left, right), "<>", panel.cut_ends(left, right), strict=True):
                 if is_cut[number]:
                     axes.plot(end, y, mark, color=colour, markersize=5, clip_on=False)
-        axes.set_title(titles[place], fontsize=9)
+        axes.set_title(title, fontsize=9)
         axes.set_xlim(left, right)
         axes.set_yticks(range(len(labels)), labels, fontsize=8)
         axes.set_ylim(len(labels) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-        axes.tick_params(axis="x", labelsize=8, labelbottom=place + columns >= len(panels))
+        axes.tick_params(axis="x", labelsize=8, labelbottom=is_lowest)
         axes.grid(alpha=0.3, linewidth=0.6, axis="x")
         axes.set_axisbelow(True)
         axes.spines[["top", "right", "left"]].set_visible(False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
 _COLUMNS = ("time", "client", "dispatched_iteration", "iteration", "staleness", "delay", "model_changed")
 _DELAYS = 10  # length of the window, in mean delays
 _CLIENTS = 12  # rows of a run, at even distances in the order of their mean delays
-_LABELS = 9  # below a distribution, at most
 _TEXT = (
     "A bar is the work of one client from its dispatch to the arrival of its upload, coloured by the staleness of the "
     "upload. On the thin grey line the client waits, or its work is lost. Black ticks are server steps, thick where "
-    "several are at one time. Right: the staleness of all uploads of the run, in the colours of the bars."
+    "several are at one time."
 )
 
 
@@ -74,12 +73,13 @@ def _read_trace(path: Path) -> pd.DataFrame:
 
 
 def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None) -> Figure:
-    """Return a row a run: bars of its clients in the window, and the distribution of staleness over the whole run.
+    """Return a row a run: bars of its clients in the window, coloured by staleness, and the server steps above them.
 
     traces  title -> columns of trace.parquet; arguments as of ``TimelineFigure``
     Raises InputError if all delays are zero.
     """
-    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
 
     work = pd.concat(traces.values())
     work = work[work["delay"] > 0]
@@ -89,47 +89,27 @@ def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Se
     places = np.linspace(0, len(by_delay) - 1, min(_CLIENTS, len(by_delay))).round().astype(int)
     shown = [int(client) for client in by_delay[places]]
     low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
-    classes = _staleness_class(work["staleness"].max()) + 1
-    colours = colormaps[COLOURS].reversed()(np.linspace(0, 1, max(2, classes)))
+    scale = ScalarMappable(LogNorm(1, max(2, work["staleness"].max() + 1)), f"{COLOURS}_r")
     figure = new_figure(9.4, 0.6 + (0.6 + 0.115 * len(shown)) * len(traces))
-    grid = figure.subplots(len(traces), 2, sharex="col", squeeze=False, width_ratios=[2.6, 1])
-    for (left, right), (title, trace) in zip(grid, traces.items(), strict=True):
+    grid = figure.subplots(len(traces), sharex=True, squeeze=False)
+    for axes, (title, trace) in zip(grid.flat, traces.items(), strict=True):
         inside = (trace["time"] >= low) & (trace["time"] - trace["delay"] < high)
         bars = trace[inside & (trace["delay"] > 0) & trace["client"].isin(shown)]
-        left.hlines(range(len(shown)), low, min(high, trace["time"].max()), color="0.6", linewidth=0.7, zorder=1)
-        left.barh(
-            [shown.index(client) for client in bars["client"]],
-            bars["delay"],
-            left=bars["time"] - bars["delay"],
-            height=0.74,
-            color=colours[_staleness_class(bars["staleness"])],
-            edgecolor="white",
-            linewidth=0.5,
-            zorder=2,
-        )
+        axes.hlines(range(len(shown)), low, min(high, trace["time"].max()), color="0.6", linewidth=0.7, zorder=1)
+        rows, look = [shown.index(client) for client in bars["client"]], {"edgecolor": "white", "linewidth": 0.5}
+        colours = scale.to_rgba(bars["staleness"].to_numpy() + 1)
+        axes.barh(rows, bars["delay"], 0.74, bars["time"] - bars["delay"], color=colours, zorder=2, **look)
         times, counts = np.unique(_step_times(trace), return_counts=True)
-        left.vlines(times, -2.4, -0.9, color="black", linewidth=0.6 + 0.4 * np.log2(counts))
-        left.set_xlim(low, high)
-        left.set_ylim(len(shown) - 0.4, -2.6)
-        left.set_yticks([-1.6, *range(len(shown))], ["steps", *map(str, shown)])
-        left.set_ylabel("client", fontsize=8)
-        left.set_title(f"{title}: {len(trace)} uploads, {counts.sum()} server steps", fontsize=9, loc="left")
-        uploads = np.bincount(_staleness_class(trace["staleness"]), minlength=classes)
-        right.bar(range(classes), 100 * uploads / len(trace), width=0.9, color=colours[:classes])
-        staleness = f"staleness: mean {trace['staleness'].mean():.1f}, largest {trace['staleness'].max()}"
-        right.set_title(staleness, fontsize=9, loc="left")
-        right.set_ylabel("uploads [%]", fontsize=8)
-        right.grid(alpha=0.3, linewidth=0.6, axis="y")
-        right.set_axisbelow(True)
-        for axes in (left, right):
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.tick_params(labelsize=8)
-        left.tick_params(axis="y", length=0, labelsize=6.5)
-    starts = [0, *(2**place for place in range(classes - 1))]
-    every = 1 + (classes > _LABELS)
-    grid[-1, 1].set_xticks(range(classes)[::every], starts[::every])
+        axes.vlines(times, -2.4, -0.9, color="black", linewidth=0.6 + 0.4 * np.log2(counts))
+        axes.set_xlim(low, high)
+        axes.set_ylim(len(shown) - 0.4, -2.6)
+        axes.set_yticks([-1.6, *range(len(shown))], ["steps", *map(str, shown)], fontsize=6.5)
+        axes.set_ylabel("client", fontsize=8)
+        uploads = f"{len(trace)} uploads, mean staleness {trace['staleness'].mean():.1f}"
+        axes.set_title(f"{title}: {uploads}; {counts.sum()} server steps", fontsize=9, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
     grid[-1, 0].set_xlabel(x_label, fontsize=9)
-    grid[-1, 1].set_xlabel("staleness, from [server iterations]", fontsize=9)
+    figure.colorbar(scale, ax=figure.axes, label="staleness + 1", format="%g")
     return figure
 
 
@@ -146,8 +126,3 @@ def _step_times(trace: pd.DataFrame) -> np.ndarray:
     earliest = times.groupby(versions).min()[::-1].cummin()[::-1]
     others = np.setdiff1d(np.arange(1, versions.max() + 1), found.index)
     return np.concatenate([found, earliest.iloc[np.searchsorted(earliest.index, others)]])
-
-
-def _staleness_class(staleness: Any) -> Any:
-    """Return 0 for 0, 1 for 1, 2 for 2 and 3, 3 for 4 to 7, and so on."""
-    return np.ceil(np.log2(np.asarray(staleness) + 1)).astype(int)

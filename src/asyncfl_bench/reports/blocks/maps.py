@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .figures import COLOURS, new_figure
+from .figures import COLOURS, panel_grid
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,18 +88,15 @@ def _draw_maps(
     sizes  width and height of the figure without its maps, and of each map [inches];  look: of ``Axes.imshow``
     """
     across = min(3, len(maps))
-    down = math.ceil(len(maps) / across)
-    figure = new_figure(sizes[0] + sizes[2] * across, sizes[1] + sizes[3] * down)
-    grid = figure.subplots(down, across, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(maps) :]:
-        axes.set_visible(False)
-    for place, (axes, (title, value_rc)) in enumerate(zip(grid.flat, maps.items(), strict=False)):
+    size = sizes[0] + sizes[2] * across, sizes[1] + sizes[3] * math.ceil(len(maps) / across)
+    figure, grid = panel_grid(len(maps), across, *size, sharex=True, sharey=True)
+    for (axes, is_left, is_lowest), (title, value_rc) in zip(grid, maps.items(), strict=True):
         image = axes.imshow(value_rc, cmap=COLOURS, aspect="auto", **look)
         axes.set_title(title, fontsize=10)
         axes.spines[:].set_visible(False)
-        if place % across == 0:
+        if is_left:
             axes.set_ylabel(row_label)
-        if place + across >= len(maps):
+        if is_lowest:
             axes.set_xlabel(column_label)
-    figure.colorbar(image, ax=grid.ravel().tolist(), label=bar, shrink=0.9)
-    return figure, [*grid.flat[: len(maps)]]
+    figure.colorbar(image, ax=figure.axes, label=bar, shrink=0.9)
+    return figure, [axes for axes, *_ in grid]
