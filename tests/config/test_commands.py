@@ -11,7 +11,7 @@ from tiers import slow
 
 from asyncfl_bench.cli import command, hydra_flags
 from asyncfl_bench.config import choices, compose, overrides
-from asyncfl_bench.config.other_names import NOT_HERE, OTHER_CHOICES, without_marks
+from asyncfl_bench.config.other_names import other_names, without_marks
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.config.suggestions import OPTIONS
 from asyncfl_bench.errors import format_value
@@ -94,12 +94,12 @@ def test_a_multirun_is_planned(command, planned, answer):
 
 
 def test_other_names_are_no_choices_and_stand_for_choices():
-    options = {group: choices.options(group) for group, _ in OTHER_CHOICES}
-    for (group, name), words in OTHER_CHOICES.items():
+    of_choices = {pair: words for pair, words in other_names().items() if pair[0] not in ("setting", "option")}
+    options = {group: choices.options(group) for group, _ in of_choices}
+    for (group, name), words in of_choices.items():
         key, _, value = words.partition(" ")[0].partition("=")
-        known = options[group]
+        known = ["", *options[group]]
         assert name not in map(without_marks, known) and (value in known if key == group else "." in key), name
-    assert not OTHER_CHOICES.keys() & {(group, name) for group, names in NOT_HERE.items() for name in names.split()}
 
 
 @pytest.mark.parametrize("command", ["sweep=nothing", "paper=nothing", "qqq=1", "delay=qqq", "+client.qqq=1"])

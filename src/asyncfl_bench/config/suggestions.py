@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import MOST_LISTED, did_you_mean
 from .choices import choices_with, groups
 from .classes import part_class
-from .other_names import OTHER_NAMES, OTHER_OPTIONS, without_marks
+from .other_names import other_names, without_marks
 from .overrides import flat_items
 from .settings import PARTS
 
@@ -43,7 +43,7 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
     name = key.rpartition(".")[2]
     plain, settings = without_marks(name), [*groups(), *(path for path in _paths(tree) if path != key)]
     found = [path for path in settings if without_marks(path.rpartition(".")[2]) == plain]
-    target = OTHER_NAMES.get(plain, name)
+    target = other_names().get(("setting", plain), name)
     if (target == "client.lr" or plain == "lr") and "algorithm.eta" in settings:
         kinds = part_class("algorithm._target_", str(tree["algorithm"]["_target_"])).upload_kinds
         upload = tree["client"].get("upload", "auto")
@@ -56,12 +56,8 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
         group, dot, last = target.rpartition(".")
         owners = {one: choices for one in ([group] if dot else PARTS) if (choices := choices_with(one, last))}
         found = [f"{one}.{last}" for one in owners]
-        condition = next(
-            (f"{one}={choices[0] if len(choices) == 1 else 'NAME'} " for one, choices in owners.items()), ""
-        )
-        shown = [
-            f"{path} with {one}={'|'.join(owners[one][:MOST_LISTED])}" for path, one in zip(found, owners, strict=True)
-        ]
+        shown = [f"{one}.{last} with {one}={'|'.join(of[:MOST_LISTED])}" for one, of in owners.items()]
+        condition = next((f"{one}={of[0] if len(of) == 1 else 'NAME'} " for one, of in owners.items()), "")
     if not found:
         return ""
     setting, fixed, of_target = found[0].partition("=")
@@ -75,7 +71,7 @@ def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) ->
     following  the next word of the command line; tree: as in ``suggest_setting``
     """
     name, given, value = word.lstrip("-").partition("=")
-    if other := OTHER_OPTIONS.get(without_marks(name)):
+    if other := other_names().get(("option", without_marks(name))):
         return f"no such option; write {other}"
     if not given and following and not following.startswith("-") and "=" not in following:
         value = following
