@@ -9,7 +9,7 @@ inputs and outputs of a layer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,9 +107,9 @@ class Perceptron:
         """Return a workspace for b samples, a part of the largest one, which is replaced by a larger one if needed."""
         most = max(self._workspaces, default=0)
         if b > most:
-            self._workspaces = {b: _Workspace.create(self._layers, b)}
+            self._workspaces = {b: _Workspace(self._layers, b)}
         else:
-            self._workspaces[b] = self._workspaces[most].shrink_to(b)
+            self._workspaces[b] = _Workspace(self._layers, b, self._workspaces[most])
         return self._workspaces[b]
 
     def _matrices(self, packed_d: Tensor) -> list[Tensor]:
@@ -151,43 +151,33 @@ class Perceptron:
 
 
 class _Hidden:
-    """A hidden layer's memory for B samples.
+    """A hidden layer's memory for B samples. whole: memory for more, whose first part it is; None: its own
 
     before, after  the ReLU; ``after`` has a column of ones
     passed, error  where ``before`` > 0; gradient of the loss with respect to ``before``
     """
 
-    def __init__(self, before: np.ndarray, after: np.ndarray, passed: np.ndarray, error: np.ndarray):
-        self.before, self.after, self.passed, self.error = before, after, passed, error
-        self.before_torch, self.error_torch = torch.from_numpy(before), torch.from_numpy(error)
-        self.after_torch = torch.from_numpy(after)[:, :-1]
-
-    @classmethod
-    def create(cls, b: int, outputs: int) -> _Hidden:
-        before, error = (np.empty((b, outputs), np.float32) for _ in range(2))
-        return cls(before, np.ones((b, outputs + 1), np.float32), np.empty((b, outputs), bool), error)
-
-    def shrink_to(self, b: int) -> _Hidden:
-        return _Hidden(self.before[:b], self.after[:b], self.passed[:b], self.error[:b])
+    def __init__(self, b: int, outputs: int, whole: _Hidden | None):
+        if whole is None:
+            self.before, self.error = (np.empty((b, outputs), np.float32) for _ in range(2))
+            self.after, self.passed = np.ones((b, outputs + 1), np.float32), np.empty((b, outputs), bool)
+        else:
+            self.before, self.error = whole.before[:b], whole.error[:b]
+            self.after, self.passed = whole.after[:b], whole.passed[:b]
+        self.before_torch, self.error_torch = torch.from_numpy(self.before), torch.from_numpy(self.error)
+        self.after_torch = torch.from_numpy(self.after)[:, :-1]
 
 
 class _Workspace:
-    """Memory for a step of B samples."""
+    """Memory for a step of B samples. whole: memory for more, whose first part it is; None: its own"""
 
-    def __init__(self, hidden: list[_Hidden], logits_cb: np.ndarray, error_cb: np.ndarray):
-        self.hidden, self.logits_cb, self.error_cb = hidden, logits_cb, error_cb
-        self.logits_torch, self.error_torch = torch.from_numpy(logits_cb), torch.from_numpy(error_cb)
-        self.share = np.float32(1 / logits_cb.shape[1])
-
-    @classmethod
-    def create(cls, layers: list[LinearLayer], b: int) -> _Workspace:
-        logits_cb, error_cb = (np.empty((layers[-1].outputs, b), np.float32) for _ in range(2))
-        return cls([_Hidden.create(b, layer.outputs) for layer in layers[:-1]], logits_cb, error_cb)
-
-    def shrink_to(self, b: int) -> _Workspace:
-        """Return a workspace for b samples in the same memory."""
-        classes = len(self.logits_cb)
-        logits_cb, error_cb = (
-            whole.reshape(-1)[: classes * b].reshape(classes, b) for whole in (self.logits_cb, self.error_cb)
-        )
-        return _Workspace([hidden.shrink_to(b) for hidden in self.hidden], logits_cb, error_cb)
+    def __init__(self, layers: list[LinearLayer], b: int, whole: _Workspace | None = None):
+        hidden: Sequence[_Hidden | None] = [None] * (len(layers) - 1) if whole is None else whole.hidden
+        self.hidden: list[_Hidden] = [
+            _Hidden(b, layer.outputs, one) for layer, one in zip(layers, hidden, strict=False)
+        ]
+        size = layers[-1].outputs * b
+        self.flat: list[np.ndarray] = [np.empty(size, np.float32) for _ in range(2)] if whole is None else whole.flat
+        self.logits_cb, self.error_cb = (numbers[:size].reshape(-1, b) for numbers in self.flat)
+        self.logits_torch, self.error_torch = torch.from_numpy(self.logits_cb), torch.from_numpy(self.error_cb)
+        self.share = np.float32(1 / b)
