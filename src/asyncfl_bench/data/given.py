@@ -92,9 +92,8 @@ def arrays_of(given: object) -> dict[str, np.ndarray]:
             held_out = np.isin(np.arange(total), chosen)
         train = {name: values[~held_out] for name, values in columns.items()}
         test = {name: values[held_out] for name, values in columns.items()}
-    parts = [(name, "train", train) for name in ("x", "y", CLIENT) if name in train]
-    parts += [(name, "test", test) for name in ("x", "y")]
-    return {f"{name}_{split}": columns[name] for name, split, columns in parts}
+    arrays = {f"{name}_train": train[name] for name in ("x", "y", CLIENT) if name in train}
+    return arrays | {f"{name}_test": test[name] for name in ("x", "y")}
 
 
 def _columns(given: object) -> dict[str, np.ndarray]:

@@ -5,7 +5,6 @@ Legend: N samples, L = 80 characters of context.
 
 from __future__ import annotations
 
-import reprlib
 import unicodedata
 from collections.abc import Iterator
 from functools import cache
@@ -51,10 +50,8 @@ class Shakespeare(PooledData):
     @staticmethod
     def convert_leaf(x: list, y: list) -> tuple[np.ndarray, np.ndarray]:
         for name, texts, length in (("x", x, CONTEXT), ("y", y, 1)):
-            for text in texts:
-                if not isinstance(text, str) or len(text) != length:
-                    found = f"a text of {len(text)}" if isinstance(text, str) else reprlib.repr(text)
-                    raise ValueError(f"{name} must be texts of {length} character{'s' * (length > 1)}, found {found}")
+            if any(not isinstance(text, str) or len(text) != length for text in texts):
+                raise ValueError(f"{name} must be texts of {length} character{'s' * (length > 1)}")
         return encode_text("".join(x)).reshape(-1, CONTEXT), encode_text("".join(y))
 
     @staticmethod

@@ -193,15 +193,11 @@ class OwnArray(Unlabelled):
         x = check_samples(path, "x", _array(path))
         if x.dtype == np.uint8:
             check_images(data)
-        elif x.shape[1:] != data.shape or data.x_train.dtype != np.float32:
-            wanted = (
-                f"uint8 images, or floats of the shape of the clients' samples where these are floats: {_kind(data)}"
-            )
-            raise DataError(f"{path}: x must be {wanted}; found {x.dtype} of shape {x.shape}")
         known = sorted({1, 3, *data.shape[:-2]})
-        if x.dtype == np.uint8 and x.shape[1] not in known:
-            wanted = f"images of {' or '.join(map(str, known))} channels"
-            raise DataError(f"{path}: x must be {wanted}, found {x.shape[1]}")
+        ok = x.shape[1] in known if x.dtype == np.uint8 else (x.dtype, x.shape[1:]) == (data.x_train.dtype, data.shape)
+        if not ok:
+            wanted = f"uint8 images of {' or '.join(map(str, known))} channels, or floats of the clients' kind"
+            raise DataError(f"{path}: x must be {wanted} ({_kind(data)}); found {x.dtype} of shape {x.shape}")
         return data, _choose_samples(x, self.config.samples, generator, str(self.config.path))
 
 
@@ -209,14 +205,10 @@ def _array(path: Path) -> np.ndarray:
     if path.suffix == ".npz":
         return read_npz(path, ("x",))["x"]
     try:
-        found = np.load(path, allow_pickle=False)
+        return np.lib.format.open_memmap(path, mode="r")
     except UNREADABLE as error:
         wanted = "must be an array, as numpy.save writes it, or an .npz file with the array x"
         raise DataError(f"{path}: not a readable .npy file ({describe_unreadable(error)}); {wanted}") from error
-    if not isinstance(found, np.ndarray):
-        found.close()
-        raise DataError(f"{path}: an .npz file by its content; name it so")
-    return found
 
 
 class Noise(Unlabelled):

@@ -122,10 +122,8 @@ class Arrivals(Observer):
                     f"upload {self._uploads - len(losses) + place + 1} of client {self._clients[place]} with "
                     f"staleness {self._staleness[place]}, after {self._iterations[place]} server iterations"
                 )
-            row["staleness/mean"] = float(staleness.mean())
-            row["staleness/median"] = float(np.median(staleness))
-            row["staleness/p95"] = float(np.percentile(staleness, 95))
-            row["staleness/max"] = float(staleness.max())
+            of = {"mean": staleness.mean(), "median": np.median(staleness), "p95": np.percentile(staleness, 95)}
+            row |= {f"staleness/{name}": float(value) for name, value in (of | {"max": staleness.max()}).items()}
         if self._versions:
             row["in_flight/versions_mean"] = float(np.mean(self._versions))
             row["in_flight/versions_max"] = float(max(self._versions))

@@ -127,7 +127,7 @@ def _read_devices(path: Path) -> dict[str, dict]:
         with open_regular(path, largest=LARGEST_FILE) as file:
             content = file.read()
         found = parse_json(content.decode()) if content[:1] == b"{" else _load_pickle(content)
-        devices = {str(client): device for client, device in found.items()}
+        devices = {str(client): device for client, device in found.items()} if isinstance(found, dict) else {}
     except Exception as error:  # a damaged pickle raises almost anything
         reason = getattr(error, "strerror", None) or first_line(error)
         raise InputError(f"{path}: {ALLOWED}; not readable: {reason}") from None
