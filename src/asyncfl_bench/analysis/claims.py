@@ -149,7 +149,7 @@ class Verdict:
     @property
     def measured_text(self) -> str:
         """Return the tally, the deciding contrast and its numbers: ``ACE - vanilla ASGD, α = 0.1: +1.56 points
-        [-0.87, +3.98], p 0.15, 8 seeds, decided after 5``."""
+        [-0.87, +3.98], p 0.15, 8 seeds, verdict after 5``."""
         if self.verdict in ("blocked", "not run") or math.isnan(self.difference):
             return "; ".join(filter(None, (self.tally, self.contrast)))
         of = ", p of the tie" if self.verdict == "tie" else ", p"

@@ -267,9 +267,9 @@ def decide_by_looks(
 
 
 def describe_seeds(look: int, total: int, noun: str = "") -> str:
-    """Return ``12 seeds, decided after 3``: all seeds, and those of the deciding look if they are fewer."""
+    """Return ``12 seeds, verdict after 3``: all seeds, and those of the deciding look if they are fewer."""
     counted = f"{total} {noun}{'s' * (total != 1)}" if noun else str(total)
-    return f"{counted}, decided after {look}" if look < total else counted
+    return f"{counted}, verdict after {look}" if look < total else counted
 
 
 def seeds_needed(

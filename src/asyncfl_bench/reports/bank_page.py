@@ -36,11 +36,13 @@ _LEGEND = """\
   rules of neighbouring tiers need not differ significantly. `pairs_WORLD.csv` has the interval of each pair.
 - Uploads, virtual time and megabytes *to target* end at the first evaluation that reaches the world's target, a
   validation accuracy (`targets.csv`). They are medians over the seeds, *never* if half of them miss it. Each upload is
-  from one mini-batch. *Worst tenth*: mean accuracy of the worst tenth of the clients.
+  from one mini-batch. Megabytes are sent in both directions. *Worst tenth*: mean accuracy of the worst tenth of the
+  clients.
 - Each rule has 16 trials, which are few for rules with four searched settings."""
 _WRONG = """\
-Change of accuracy [points] with a third and with three times the chosen step size: the same three seeds, 95 %
-interval. Three seeds give wide intervals."""
+Change of accuracy [points] with a third and with three times the chosen step size (`algorithm.eta`, or `client.lr` for
+rules without it): the same three seeds, 95 % interval. A gain shows that the search missed the best step. Three seeds
+give wide intervals."""
 _ORDERS = """\
 Kendall's tau compares the order of a paper's table with that of a world, for their common rules. It is a mean over
 seeds with its 95 % interval. 1 is the same order, -1 the reverse. At 0 as many pairs agree as disagree."""

@@ -33,15 +33,17 @@ _LEGEND = """\
 A row is one claim. **measured** has the comparison that decides, with its mean over all seeds and an interval that \
 allows for interim tests. A difference above 0, or a ratio above 1, agrees with the claim. A claim of equality agrees \
 if the difference is inside its margin. `3 of 15 as claimed`: in 3 of 15 comparisons the interval agrees. \
-`(4 of 13 open)`: the reason of 4 of the 13 comparisons that do not agree. `12 seeds, decided after 3`: an interim \
-test after 3 seeds gave the verdict.
+`(4 of 13 open)`: the reason of 4 of the 13 comparisons that do not agree. `12 seeds, verdict after 3`: from an \
+interim test after 3 seeds. `needs about 8 seeds`: in all, if the measured difference is true. **Abstract.**: the \
+paper's abstract has this claim.
 
 - **holds**: all intervals agree. **fails**: one is on the other side, with Holm's correction.
 - **tie**: an interval is inside the margin, ± 1 point if the claim has no other. **inconclusive**: none of these, \
 with the reason. **at chance**: methods end less than 5 points above the share of the most frequent class.
 - **not run**: no runs yet. **blocked**: runs of this project cannot decide the claim.
 - **(preliminary)**: from fewer than 5 seeds, from seeds run before the comparison was declared, or if the last \
-evaluation gives another verdict than the mean over the last fifth.
+evaluation gives another verdict than the mean over the last fifth. Counts that are equal for all seeds are never \
+preliminary.
 - Of claims that are not true, at most 2.5 % are called **holds**. Of claims that are true by more than their margin, \
 at most 5 % are called **fails** or **tie**. The share of errors among decided claims is unknown.
 - Scale `full` is the paper's data, model and size. `part of full` lacks some training images. `medium` is the paper's \
@@ -76,7 +78,7 @@ _OVERVIEW_PAGES = (
 # of a line, which the text above already says
 _REPEATED = re.compile(
     r"\*\*A stand-in, not the paper's experiment\*\*: | at scale `small`"
-    r"|Profile `published`: hyper-parameters and budgets as the paper prints them\. "
+    r"|Profile `published`: hyper-parameters and budgets as the paper prints them, if the text names no other\. "
 )
 _LINE = re.compile(r"^- \*\*(.+?)\*\*: (.+)$", re.M)
 
@@ -157,7 +159,7 @@ def _claim_parts(name: str, rows: pd.DataFrame, of_rule: bool = False) -> list[P
     if not is_decided.all():
         reasons = [next(iter(kinds), word) for kinds, word in zip(rows["kinds"], rows["word"], strict=True)]
         folded = rows.assign(reason=reasons).loc[~is_decided, ["item", "claim", "reason"]]
-        summary = f"{len(folded)} undecided claims; most frequent reason: {folded['reason'].value_counts().idxmax()}"
+        summary = f"{len(folded)} further claims; most frequent reason: {folded['reason'].value_counts().idxmax()}"
         table = Table(f"{name}_open", folded, folded)
         parts += [f"<details><summary>{summary}</summary>", table, "</details>"]
     return parts

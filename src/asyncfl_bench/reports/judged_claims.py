@@ -139,7 +139,7 @@ def _describe_others(found: list[_Found]) -> tuple[list[str], list[str]]:
             others[f"With {_describe_reading(other, of_other) or other.sweep}: {of_other.marked_word}"] = None
         if other.sweep == page.sweep and size_rank(other) < size_rank(page):
             seeds = describe_seeds(of_other.seeds, of_other.total, "seed")
-            scale = f"Scale {other.scale}, {seeds}, undecided"
+            scale = f"Scale {other.scale}, {seeds}, no verdict"
             larger[scale] = f"{scale}: {of_other.contrast}: {of_other.numbers}"
     setup = _describe_reading(page, verdict)
     return [*[f"Setup: {setup}"] * bool(setup), *others], [*larger.values()]

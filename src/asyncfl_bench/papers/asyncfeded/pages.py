@@ -7,7 +7,10 @@ from ...reports.blocks import Cost, Curves, HeatMaps, MeasureBySetting, SearchTa
 from ...reports.pages.spec import BEST, TO_90, TO_TARGET, UPLOADS, Block, Measure, PageSpec
 
 _P = "availability.probability"
-_GRID = "The paper names the values it searched and the one it chose; it prints no accuracy. P, the probability of a suspension, is 0.1, our choice."
+_GRID = (
+    "The paper names the values it searched and the one it chose; it prints no accuracy. P, the probability of a "
+    "suspension, is 0.1, our choice."
+)
 _RAW_RUNS = PublishedNumbers(
     "asyncfeded_figure3",
     {

@@ -23,13 +23,15 @@ from .figures import Forest, forest_limits, forest_panels
 _DECIDED = ("better", "worse", "tie")
 _RANKED = (
     "Ranked by {}. Difference: best method minus rival, with the interval of this pair alone. Verdict: with Holm's "
-    "correction over all pairs of the cell. So a cell can be inconclusive where a claim holds. Deciding rival: the "
-    "nearest to the best method among those that make the verdict."
+    "correction over all pairs of the cell. So a cell can be inconclusive where a claim holds. Deciding rival: of the "
+    "rivals with this verdict the one nearest to the best method."
 )
 _VERDICTS = (
-    "The comparison that decides, with mean, interval and *p*, all for repeated tests. `3 of 15 as claimed`: in 3 of "
-    "15 comparisons the interval agrees with the claim. `decided after 5`: a test after 5 seeds gave the verdict. "
-    "Intervals of few seeds can be wider than what is possible."
+    "The comparison that decides: mean difference, interval and *p*, which allow for interim tests (*p of the tie*: "
+    "that the difference is inside the margin). It uses seeds that both methods have, and for a claim declared later "
+    "only new seeds, so it can differ from the values below. `3 of 15 as claimed`: in 3 of 15 comparisons the interval "
+    "agrees. `verdict after 5`: from a test after 5 seeds. `needs about 8 seeds`: in all, if the difference is "
+    "true. Intervals of few seeds can be wider than what is possible."
 )
 
 
@@ -278,7 +280,7 @@ def interval_text(low: float, high: float, digits: int = 2) -> str:
 def decision_texts(data: pd.DataFrame, name: str, digits: int = 2) -> dict[str, list[str]]:
     """Return columns for decided differences: ``name``, interval, seeds and verdict.
 
-    Seeds are ``3``, or ``5, decided after 3`` where the look that decided used fewer seeds.
+    Seeds are ``3``, or ``5, verdict after 3`` where the look that decided used fewer seeds.
     """
     return {
         name: [format_number(value, "+", digits) for value in data["difference"]],

@@ -34,7 +34,9 @@ def values_parts(page: Page) -> list[Part]:
     text = _describe_values(page, measure)
     if printed is not None and any(len(page.published_of(cell)) for cell in page.cells.index):
         some = any(page.is_papers_experiment(cell) for cell in page.cells.index)
-        text += " **paper**: the number of the paper" + ("" if some else ", which has other data or another model")
+        text += " **paper**: the number of the paper" + (
+            "" if some else ", which has other data, another model or more time"
+        )
         text += ", `*`: outside the 95 % prediction interval of one more run of ours." if some else "."
     parts: list[Part] = ["## Values", text, table]
     if page.spec.primary not in (None, measure) and (ranked := _matrix(page, page.spec.primary, "values_ranked")):

@@ -39,7 +39,7 @@ def header(page: Page) -> list[str]:
     else:
         first = _describe_kind(used, set(spec.problems), f"{what} at scale `{page.scale}`")
     profiles = {
-        "published": "hyper-parameters and budgets as the paper prints them.",
+        "published": "hyper-parameters and budgets as the paper prints them, if the text names no other.",
         "released": "what the authors' released code runs where it differs from what is printed.",
         "fair": spec.fair,
     }
@@ -132,7 +132,7 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
         lines.append(f"- split: {repaired} of {total} training samples to clients that had too few")
     digests = page.runs["data_digest"].dropna().unique()
     if len(digests) > 1:
-        lines.append(f"- samples: {len(digests)} different training sets, which depend on seed or data settings")
+        lines.append(f"- training sets: {len(digests)}, because seed or data settings choose the samples")
     if distinct_values("summary.data_source") != "unknown":
         lines.append(f"- data: {distinct_values('summary.data_source')}")
     return [ORIGIN, "\n".join(lines)]
