@@ -13,18 +13,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 from omegaconf import OmegaConf
 
-from ..config.check import to_dataclass
 from ..config.choices import choice_file, groups, papers_with
 from ..config.composition import Compositions, chosen_config, compose, expand_overrides
 from ..config.overrides import MOST_RUNS, Draw, Override, parse_override
 from ..config.places import page_name
 from ..config.settings import SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, InputError, check, describe_place, format_value
-from ..ranges import CheckedSettings, at_least, within
 
 OverrideGrid = dict[str, list[str]]
 SHORT = {"trials": "hydra.sweeper.search.trials", "shard": "hydra.sweeper.search.shard"}
@@ -79,18 +77,25 @@ def jobs_of(union: list[OverrideGrid]) -> list[list[str]]:
     return list(jobs.values())
 
 
-@dataclass
-class Search(CheckedSettings):
+@dataclass(frozen=True)
+class Search:
     """The number of drawn points, this command's share of them, and the seed of their sequence."""
 
-    trials: Annotated[int | None, within(f"[1, {MOST_RUNS}]")] = None
+    trials: int | None = None
     shard: str = "1/1"
-    seed: Annotated[int, at_least(0)] = 0
+    seed: int = 0
     declared: bool = False  # the ranges are those that the rules' yaml declare
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.shard_position()
+    @classmethod
+    def from_settings(cls, given: Mapping[str, Any]) -> Search:
+        """Return the search with the settings of ``hydra.sweeper.search``. Raises ConfigError."""
+        trials, seed = given.get("trials"), given.get("seed", 0)
+        ok = trials is None or (type(trials) is int and 1 <= trials <= MOST_RUNS)
+        check(ok, "trials", trials, f"a whole number from 1 to {MOST_RUNS}")
+        check(type(seed) is int and seed >= 0, "hydra.sweeper.search.seed", seed, "a whole number >= 0")
+        search = cls(trials, str(given.get("shard", "1/1")), seed, bool(given.get("declared")))
+        search.shard_position()
+        return search
 
     def shard_position(self) -> tuple[int, int]:
         """Return (k - 1, N) of ``shard=k/N``. Raises ConfigError."""
@@ -180,7 +185,7 @@ def searched_grids(overrides: list[str], shared: Compositions | None = None) -> 
     base, found = chosen_config(overrides), []
     axes = _axes_of(base)
     given = {key: parse_override(f"{key}={text}").value for key, text in _expand(axes.get("search", {})).items()}
-    search = to_dataclass(Search, given, "")
+    search = Search.from_settings(given)
     for grid in sweep_grids(overrides):
         pieces = list(_split_by_choices(grid, shared))
         same = [_composed_axes(piece, overrides, shared) in (axes, None) for piece in pieces]
