@@ -20,7 +20,7 @@ from ..errors import ConfigError, InputError, first_line
 from ..files import LARGEST_FILE, atomic_write, expand_home, open_regular, parse_json, spreadsheet_cell
 from .phones import COLUMNS
 
-Rows = list[tuple[float, ...]]  # of a client
+_Rows = list[tuple[float, ...]]  # of a client
 
 ALLOWED = "must be client_device_capacity or client_behave_trace of FedScale, or state_traces.json of FLASH"
 _DAY = 86400
@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
     keys: set[str]
     wanted: str
     columns: tuple[str, ...]
-    convert: Callable[[dict], tuple[Rows, Iterable[float]]]
+    convert: Callable[[dict], tuple[_Rows, Iterable[float]]]
 
 
 def import_fleet(name: str) -> str:
@@ -70,7 +70,7 @@ def import_fleet(name: str) -> str:
     values = (device.get(key) for device in devices.values() for key in kind.keys)
     if sum(len(value) for value in values if isinstance(value, list | str)) > path.stat().st_size:
         raise InputError(f"{path}: must have the times of each client, found the same list at many")
-    rows: dict[str, Rows] = {}
+    rows: dict[str, _Rows] = {}
     moments: set[float] = set()
     for client, device in devices.items():
         try:
@@ -136,17 +136,17 @@ def _read_devices(path: Path) -> dict[str, dict]:
     named = all(name.isprintable() and 0 < len(name) <= _LONGEST_NAME for name in devices)
     if not named or len(devices) < len(found):
         allowed = f"a whole number or printable text of at most {_LONGEST_NAME} letters"
-        raise InputError(f"{path}: each client must have a name of its own, {allowed}")
+        raise InputError(f"{path}: each client must have a separate name, {allowed}")
     return devices
 
 
-def _convert_capacity(device: dict) -> tuple[Rows, Iterable[float]]:
+def _convert_capacity(device: dict) -> tuple[_Rows, Iterable[float]]:
     """Return the speeds of a client, from milliseconds of inference per sample and kbit/s in both directions."""
     inference, kbits = _numbers([device["computation"], device["communication"]], least=math.ulp(0.0))
     return [(inference * _TRAINING / 1000, kbits * _BYTES, kbits * _BYTES)], ()
 
 
-def _convert_sessions(device: dict) -> tuple[Rows, Iterable[float]]:
+def _convert_sessions(device: dict) -> tuple[_Rows, Iterable[float]]:
     """Return the sessions of a client and its finish_time; after the longest the file repeats for all clients."""
     (end,) = _numbers([device["finish_time"]], least=math.ulp(0.0))
     active, inactive = _numbers(device["active"]), _numbers(device["inactive"])
@@ -154,7 +154,7 @@ def _convert_sessions(device: dict) -> tuple[Rows, Iterable[float]]:
     return _join((begin, min(stop, end)) for begin, stop in pairs), [end]
 
 
-def _convert_messages(device: dict) -> tuple[Rows, Iterable[float]]:
+def _convert_messages(device: dict) -> tuple[_Rows, Iterable[float]]:
     """Return the times at which a client charges, is locked and has Wi-Fi, and of its first and last message.
 
     In seconds since 1970; nothing for a client with a message that cannot be read.
@@ -189,9 +189,9 @@ def _seconds(text: str) -> float:
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _join(sessions: Iterable[tuple[float, float]]) -> Rows:
+def _join(sessions: Iterable[tuple[float, float]]) -> _Rows:
     """Return the sessions in order; empty ones are dropped and overlapping ones become one."""
-    joined: Rows = []
+    joined: _Rows = []
     for begin, end in sorted(one for one in sessions if one[0] < one[1]):
         if joined and begin <= joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
