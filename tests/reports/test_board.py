@@ -60,7 +60,7 @@ def test_a_row_is_one_claim_and_those_of_the_abstract_come_first(results):
         ("ACE converges", "blocked"),
         ("ACE is cheaper", "not run"),
     ]
-    assert "<summary>4 undecided claims; most frequent reason: needs about 8 seeds</summary>\n\n| " in rest
+    assert "<summary>4 further claims; most frequent reason: needs about 8 seeds</summary>\n\n| " in rest
 
 
 def test_all_reasons_and_the_rules_of_a_claim_are_in_one_table(results):
@@ -133,7 +133,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     assert row()["scale"] == "full"  # digits say nothing about a paper's data
     write_page(tmp_path, "figure1", found("faster", "holds"))
     assert row()[["scale", "word"]].tolist() == ["medium", "holds"]
-    assert row()["measured"].endswith(". Scale full, 1 seed, undecided: ACE - FedBuff: -12.75 points")
+    assert row()["measured"].endswith(". Scale full, 1 seed, no verdict: ACE - FedBuff: -12.75 points")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
     assert row()["scale_text"] == "full, 5 seeds, decided after 3"
 
