@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +20,6 @@ from asyncfl_bench.papers import paper_pages
 from asyncfl_bench.reports import assembly
 from asyncfl_bench.reports.assembly import NoRuns, build_page
 from asyncfl_bench.reports.beside import picture_beside
-from asyncfl_bench.reports.browser import html
 from asyncfl_bench.reports.judged_claims import read_pages
 from asyncfl_bench.reports.pages import provenance
 from asyncfl_bench.reports.pages.page import Page
@@ -883,11 +881,3 @@ def test_a_measure_is_called_after_its_metric_and_clock(paper_page):
         page.axis_label("virtual_time") == "virtual time [ticks]"
         and page.axis_label("iteration") == "server iterations"
     )
-
-
-def test_a_difference_has_its_unit_in_the_header_of_a_browser_page(paper_page):
-    page = paper_page("ace/figure2", finals(ace=[0.8, 0.82, 0.81], fedbuff=[0.5, 0.52, 0.51]))
-    best = next(part for part in flatten_parts(page.parts) if isinstance(part, Table) and part.name == "best")
-    headers = re.findall(r"<th[^>]*><button[^>]*>(.*?)</button>", html._part_html(best))
-    assert {"difference [points]", "interval [points]", "seeds"} <= {*headers}
-    assert [*best.shown][3:5] == ["difference", "interval"]  # README.md has the unit in its caption
