@@ -135,7 +135,7 @@ def test_too_few_seeds_of_the_papers_size_stand_beside_the_verdict_of_a_smaller_
     assert row()[["scale", "word"]].tolist() == ["medium", "holds"]
     assert row()["measured"].endswith(". Scale full, 1 seed, no verdict: ACE - FedBuff: -12.75 points")
     write_page(tmp_path / "enough", "figure1", found("faster", "inconclusive", seeds=3), scale="full")
-    assert row()["scale_text"] == "full, 5 seeds, decided after 3"
+    assert row()["scale_text"] == "full, 5 seeds, verdict after 3"
 
 
 def test_construction_and_questions_have_their_own_short_tables(results):
