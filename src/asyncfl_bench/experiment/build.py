@@ -185,8 +185,8 @@ def _build_work_queue(
     vectors = _count_vectors(base, rule, computer, diagnostics)
     parts = computer.activations(largest_batch(settings, task)), task.evaluation_bytes()
     # graphs keep their memory, and other threads compute while the main one evaluates
-    together = sum(parts) if device != "cpu" or computer.prefetch_below else max(parts)
-    vectors = replace(vectors, activations=together)
+    activations = sum(parts) if device != "cpu" or computer.prefetch_below else max(parts)
+    vectors = replace(vectors, activations=activations)
     memory.refuse_if_too_large(vectors, n, device, settings.directory)
     place = vectors.cache.place if vectors.cache else "device"
     memories = build_memories(

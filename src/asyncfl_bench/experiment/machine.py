@@ -259,8 +259,8 @@ def _free_in_groups(own: Path, root: Path) -> Iterator[int]:
             with suppress(OSError, ValueError):  # `max`: no limit; a container does not see what is above its own
                 most = int((folder / limit).read_text(encoding="utf-8"))
                 lines = (folder / "memory.stat").read_text(encoding="utf-8").splitlines()
-                again = sum(int(line.split()[1]) for line in lines if line.startswith(f"{cached} "))
-                yield max(0, most - int((folder / used).read_text(encoding="utf-8")) + again)
+                cached_bytes = sum(int(line.split()[1]) for line in lines if line.startswith(f"{cached} "))
+                yield max(0, most - int((folder / used).read_text(encoding="utf-8")) + cached_bytes)
             if folder == root:
                 break
 

@@ -178,12 +178,12 @@ def bound_vectors(settings: Settings, size: Size, samples: int, classes: int) ->
     one_step = client.config.workload.one_step and not rule.needs.chooses_k
     local = client.build(client.config.upload).vectors(1 if one_step else 2)
     measuring = settings.parts["diagnostics"].build().vectors(rule, n, concurrency)
-    together = machine.available_cores(settings.root.threads) * models_per_stack(size.d)
-    uploads = 3 * together
+    computed_at_once = machine.available_cores(settings.root.threads) * models_per_stack(size.d)
+    uploads = 3 * computed_at_once
     if machine.known_device(settings.root.device) != "cpu":  # a GPU computes all work that is ready
-        together = max(together, ROWS)
+        computed_at_once = max(computed_at_once, ROWS)
         uploads = max(uploads, concurrency + (n if rule.needs.first_round else 0) + 1)
-    computing, outputs = (2 + local) * together + measuring, classes * (USUAL if asked is None else asked)
+    computing, outputs = (2 + local) * computed_at_once + measuring, classes * (USUAL if asked is None else asked)
     counts = {"uploads": uploads, "computing": computing, "outputs": outputs}
     most = count_vectors(root, rule, size, averaged=averaged, **counts)
     fewest = {"versions": 1, "uploads": 1, "computing": local + measuring + 3}

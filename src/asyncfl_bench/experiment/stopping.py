@@ -65,11 +65,11 @@ def recording_signals(stop: Stop, ends_process: bool = False) -> Iterator[None]:
     announced = [number for number in SCHEDULER_SIGNALS if callable(signal.getsignal(number))]
     heard = [*stopping_signals(), *announced]
     main, first = threading.get_ident(), 0.0
-    again, done = threading.Event(), threading.Event()
+    second_signal, done = threading.Event(), threading.Event()
 
     def note(number: int) -> None:
         nonlocal first
-        if number not in heard or again.is_set():
+        if number not in heard or second_signal.is_set():
             return
         if not stop:
             first = time.monotonic()
@@ -78,14 +78,14 @@ def recording_signals(stop: Stop, ends_process: bool = False) -> Iterator[None]:
             line = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""  # after a bar and ^C
             say(f"{line}stopping: waiting for {stop.under_way}; a second signal does not wait")
         elif time.monotonic() - first > ONE_REQUEST_SECONDS:
-            again.set()
+            second_signal.set()
             if ends_process:
                 end_soon()
             while not done.wait(0.05):
                 signal.pthread_kill(main, number)  # wakes it where it waits for a thread, unless it just begins to
 
     def handle(number: int, frame: object) -> None:
-        if again.is_set() and not done.is_set():
+        if second_signal.is_set() and not done.is_set():
             done.set()
             raise KeyboardInterrupt
 

@@ -124,9 +124,9 @@ class Inbox:
     def _wait(self, seconds: float) -> bool:
         """Return True if something came."""
         self.start()
-        came = self._receive_all(seconds)
+        received = self._receive_all(seconds)
         self.on_wait()
-        return came
+        return received
 
     def _receive_all(self, seconds: float) -> bool:
         """Return True if something came."""

@@ -155,10 +155,10 @@ class Task:
     def evaluation_bytes(self) -> int:
         """Return the bytes of activations of an evaluation; 0 for a compiled network, which has few."""
         most = max(len(y) for _, y in self._judged.values())
-        return 0 if self.compiled else costs.evaluation_bytes(self.flat, self._sample, min(most, self._at_once))
+        return 0 if self.compiled else costs.evaluation_bytes(self.flat, self._sample, min(most, self._batch_size))
 
     @property
-    def _at_once(self) -> int:
+    def _batch_size(self) -> int:
         """Batch size of an evaluation."""
         return EVALUATION_SAMPLES.get(self.device.type, EVALUATION_SAMPLES["cpu"])
 
@@ -260,7 +260,7 @@ class Task:
         self, w_d: Tensor, x_all: Tensor, y_all: Tensor, hits_c: np.ndarray | None, most: int | None
     ) -> dict[str, float]:
         """Return accuracy (0 to 1) and loss (nats) on these samples. ``hits_c`` gets the correct samples by class."""
-        size = self._at_once
+        size = self._batch_size
         if most is not None:  # the batches of the whole set decide the bits of its loss
             size = min(size, -(-len(y_all) // self._threads))
 

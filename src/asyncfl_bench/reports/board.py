@@ -51,8 +51,9 @@ data with a smaller network or a part of its time. `small` is handwritten digits
 paper's own experiment."""
 _RULES_LEGEND = """\
 Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count all claims \
-of papers that compare it, also those in favour of another rule. The last columns are mean test accuracies [%] with \
-searched settings in [worlds](../docs/README.md#words) of the bank. In *independent* worlds no client is always slow."""
+of papers that compare it, also those in favour of another rule. The last columns are of [the bank](bank/README.md), \
+with searched settings: number of its worlds with the rule in tier 1, and mean test accuracies [%]."""
+_WORLDS = {"digits": "digits", "cifar10": "CIFAR-10"}  # of the bank, whose accuracies the index of rules has
 _RULES = "[claims.csv](claims.csv) has all reasons, [statistics](../docs/reference/statistics.md) the exact rules."
 _BANK = "searched settings, mean ± standard deviation over seeds. Tier 1: rules not significantly below the best."
 _WORDS = (
@@ -183,10 +184,10 @@ def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path
     if len(frame):
         link = "[The bank](../bank/README.md)" if (results / "bank" / "README.md").exists() else "The bank"
         parts += ["## Bank", f"{link}: {_BANK}", Table("bank", frame, frame)]
-    links = []
+    links, short = [], re.escape(label.partition(" (")[0])  # findings name FedAC (reconstructed) FedAC
     for page in sorted((results.parent / _FINDINGS).glob("*.md")):
         title, _, text = page.read_text(encoding="utf-8").partition("\n")
-        if re.search(rf"(?<![\w-]){re.escape(label)}(?![\w-])", f"{title}\n{text}"):
+        if re.search(rf"(?<![\w-]){short}(?![\w-])", f"{title}\n{text}"):
             links.append(f"- [{title.lstrip('# ')}](../../{_FINDINGS}/{page.name})")
     return [*parts, *(["## Findings", "\n".join(links)] if links else [])]
 
@@ -196,20 +197,22 @@ def _claims_about(rule: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _index_part(rows: pd.DataFrame) -> Table:
-    """Return the table of all rules: what each does, its claims, and its accuracy in each world of the bank."""
-    bank = _bank_table()
+    """Return the table of all rules: what each does, its claims, and its place in the bank."""
+    bank, lines = _bank_table(), []
     means = {(rule, world): text.partition(" ±")[0] for world, rule, _, text, _ in bank.itertuples(index=False)}
-    worlds, lines = [*dict.fromkeys(bank["world"])], []
     for rule in sorted(names.rule_classes(), key=lambda rule: names.series_order(names.algorithm_label(rule))):
         own = _claims_about(rule, rows[rows["board"] == "paper"])
         words = Counter(own["verdict"])
         holds, fails = words["**holds**"], words["**fails**"]  # a preliminary verdict is open
         label = names.algorithm_label(rule)
         meaning = manual.describe_choice("algorithm", rule).removesuffix(".").removeprefix(f"{label}: ")
-        counts = map(str, (holds, fails, len(own) - holds - fails)) if len(own) else [""] * 3
-        lines.append([f"[{label}]({FOLDER}/{rule}.md)", meaning, *counts, *(means.get((rule, w), "") for w in worlds)])
-    called = [world.replace("_", " ") for world in worlds]
-    frame = pd.DataFrame(lines, columns=["rule", "meaning", "holds", "fails", "open", *called])
+        counts = map(str, (holds, fails, len(own) - holds - fails)) if len(own) else ["–"] * 3
+        tiers = bank.loc[bank["rule"] == rule, "tier"]
+        first = f"{(tiers == '1').sum()} of {len(tiers)}" if len(tiers) else "–"
+        accuracies = (means.get((rule, world), "–") for world in _WORLDS)
+        lines.append([f"[{label}]({FOLDER}/{rule}.md)", meaning, *counts, first, *accuracies])
+    columns = ["rule", "meaning", "holds", "fails", "open", "worlds in tier 1", *_WORLDS.values()]
+    frame = pd.DataFrame(lines, columns=columns)
     return Table("rules", frame, frame)
 
 
