@@ -52,7 +52,8 @@ paper's own experiment."""
 _RULES_LEGEND = """\
 Each rule has a page. **holds**, **fails** and **open** (inconclusive, preliminary or without runs) count all claims \
 of papers that compare it, also those in favour of another rule. The last columns are of \
-[the bank](../docs/howto/bank.md), with searched settings: number of its worlds with the rule in tier 1, and mean test accuracies [%]."""
+[the bank](../docs/howto/bank.md), with searched settings: number of its worlds with the rule in tier 1, and mean test \
+accuracies [%]."""
 _WORLDS = {"digits": "digits", "cifar10": "CIFAR-10"}  # of the bank, whose accuracies the index of rules has
 _RULES = "[claims.csv](claims.csv) has all reasons, [statistics](../docs/reference/statistics.md) the exact rules."
 _BANK = "searched settings, mean ± standard deviation over seeds. Tier 1: rules not significantly below the best."
