@@ -67,7 +67,7 @@ def test_reports_that_were_computed_ahead_are_a_part_of_the_checkpoint(executor)
     short = run([*words, "budget.uploads=55", "output_dir=short"])
     long = run([*words, "budget.uploads=200", "output_dir=long"])
     state = torch.load(short.directory / "checkpoint.pt", weights_only=True)["state"]["executor"]
-    ahead = [one["outputs_uc"] for one in (*state["results"].values(), *state.get("uploads", []))]
+    ahead = [one["outputs_uc"] for one in state["results"].values()] + list((state["begun"] or {}).get("outputs", []))
     assert (len(ahead) > 0) == (executor != "sequential") and all(one.shape == (300, 10) for one in ahead)
     extended = run([f"resume={short.directory}", "budget.uploads=200"])
     assert_same_bits(extended, long)

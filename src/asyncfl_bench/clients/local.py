@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..errors import Stopped, check, format_value
+from ..errors import Stopped, check
 from ..ranges import (
     CheckedSettings,
     Configured,
@@ -85,20 +85,21 @@ class LocalConfig(CheckedSettings):
         check(self.upload in facts.upload_kinds, "upload", self.upload, f"one of {kinds} for {facts.algorithm}")
         if self.upload == "gradient":
             why = f"for uploads that are gradients ({facts.algorithm}); client.upload=difference allows more"
-            self._require(why, local_epochs=None, local_steps=1)
+            check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
+            check(self.local_steps == 1, "local_steps", self.local_steps, f"1 {why}")
+
         if facts.cuts:
             why = f"with algorithm={facts.algorithm}, whose clients take their steps one by one with the server"
-            self._require(why, local_epochs=None, optimizer="sgd", proximal=0)
+            check(self.local_epochs is None, "local_epochs", self.local_epochs, f"null {why}")
+            check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
+            check(self.proximal == 0, "proximal", self.proximal, f"0 {why}")
             why = f"with algorithm={facts.algorithm}, whose server computes the loss (gas has algorithm.adjust)"
-            self._require(why, logit_adjustment=0)
+            check(self.logit_adjustment == 0, "logit_adjustment", self.logit_adjustment, f"0 {why}")
+
         if facts.variates:
             why = f"for {facts.algorithm}, whose clients keep the mean of their gradients, (received - local) / (K lr)"
-            self._require(why, optimizer="sgd", momentum=0)
-
-    def _require(self, why: str, **values: object) -> None:
-        for name, value in values.items():
-            found = getattr(self, name)
-            check(found == value, name, found, f"{format_value(value)} {why}")
+            check(self.optimizer == "sgd", "optimizer", self.optimizer, f"sgd {why}")
+            check(self.momentum == 0, "momentum", self.momentum, f"0 {why}")
 
     def idle(self, facts: Facts) -> dict[str, str]:
         found: dict[str, str] = {}

@@ -12,8 +12,7 @@ from __future__ import annotations
 import heapq
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     # of a piece of work: (d,) the model that it starts from, (d,) the center of its proximal term if that is another
     # vector, and (d,) the shift of its gradients, or None
     Start = Callable[[Work], tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]]
-    PendingUploads = Callable[[], Sequence["ComputedUpload"]]  # waits for uploads that are computed together
+    PendingUploads = Callable[[], list["ComputedUpload"]]  # waits for uploads that are computed together
 
 
 class ComputedUpload(NamedTuple):
@@ -84,7 +83,7 @@ class _Wave(NamedTuple):
     """Pieces of work that are computed together, the rows that their uploads are written to, and a wait for them."""
 
     pieces: list[Work]
-    rows: Sequence[BlockRow]
+    rows: list[BlockRow]
     finish: PendingUploads
 
 
@@ -216,7 +215,7 @@ class WorkQueue:
         self._keep(self._background, self._background.finish())
         self._background = None
 
-    def _keep(self, wave: _Wave, uploads: Sequence[ComputedUpload]) -> None:
+    def _keep(self, wave: _Wave, uploads: list[ComputedUpload]) -> None:
         for row, work, upload in zip(wave.rows, wave.pieces, uploads, strict=True):
             if not self.keeps_base:
                 self.versions.release(work.iteration)
@@ -236,47 +235,58 @@ class WorkQueue:
         """
         state: dict = {
             "versions": self.versions.state_dict(),
-            "results": {sequence: _save(*result) for sequence, result in self._results.items()},
+            "results": {
+                sequence: {"vector_d": row.row_d.clone(), **upload._asdict()}
+                for sequence, (row, upload) in self._results.items()
+            },
             "unwanted": [asdict(work) for work in self._unwanted.values()],
             "computer": self.computer.state_dict(),
+            "begun": None if self._background is None else self._background_state(self._background),
         }
-        if (begun := self._background) is not None:
-            state["begun"] = [work.sequence for work in begun.pieces]
-            with suppress(Stopped):
-                state["uploads"] = [_save(*result) for result in zip(begun.rows, begun.finish(), strict=True)]
         if self.memories is not None:
             state["memories"] = self.memories.state_dict()
         return state
+
+    def _background_state(self, begun: _Wave) -> dict:
+        import torch
+
+        try:
+            uploads = begun.finish()
+        except Stopped:
+            return {"sequences": [work.sequence for work in begun.pieces], "rows_pd": None, "losses": None}
+        return {
+            "sequences": [work.sequence for work in begun.pieces],
+            "rows_pd": torch.stack([row.row_d for row in begun.rows]),
+            "losses": [upload.loss for upload in uploads],
+            "outputs": [upload.outputs_uc for upload in uploads],
+        }
 
     def load_state_dict(self, state: dict, model_d: torch.Tensor, in_flight: list[Work]) -> None:
         """Restore the state. in_flight: work that was dispatched here and not delivered, computed or not"""
         self.versions.state_device = model_d.device
         self.versions.load_state_dict(state["versions"])
-        self._results = {sequence: self._load(saved, model_d) for sequence, saved in state["results"].items()}
+        for sequence, saved in state["results"].items():
+            (row,) = self.blocks.take_rows(1, model_d)
+            row.row_d.copy_(saved["vector_d"])
+            upload = ComputedUpload(*(copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields))
+            self._results[sequence] = row, upload
         if self.memories is not None:
             self.memories.load_state_dict(state["memories"])
         self.computer.load_state_dict(state["computer"])
         known = set(self._results)
         self._unwanted = {work["sequence"]: Work(**work) for work in state["unwanted"]}
-        if (begun := state.get("begun")) is not None:
+        if (begun := state["begun"]) is not None:
             by_sequence = {work.sequence: work for work in in_flight} | self._unwanted
-            pieces = [by_sequence[sequence] for sequence in begun]
-            if "uploads" in state:
-                rows, uploads = zip(*(self._load(saved, model_d) for saved in state["uploads"]), strict=True)
-                self._background = _Wave(pieces, rows, lambda: uploads)
-            else:  # it was given up
+            pieces = [by_sequence[sequence] for sequence in begun["sequences"]]
+            if begun["losses"] is None:  # it was given up
                 self._background = self._begin(pieces)
-            known |= set(begun)
+            else:
+                rows = self.blocks.take_rows(len(pieces), model_d)
+                for row, row_d in zip(rows, begun["rows_pd"], strict=True):
+                    row.row_d.copy_(row_d)
+                saved = (copy_containers(begun[name], model_d.device) for name in ("losses", "outputs"))
+                uploads = [ComputedUpload(loss, None, own) for loss, own in zip(*saved, strict=True)]
+                self._background = _Wave(pieces, rows, lambda: uploads)
+            known |= set(begun["sequences"])
         self._pending = {work.sequence: work for work in in_flight if work.sequence not in known}
         self._order = sorted((work.due, work.sequence) for work in self._pending.values())
-
-    def _load(self, saved: dict, model_d: torch.Tensor) -> tuple[BlockRow, ComputedUpload]:
-        """Return an upload of ``_save`` and its row."""
-        (row,) = self.blocks.take_rows(1, model_d)
-        row.row_d.copy_(saved["vector_d"])
-        parts = (copy_containers(saved[name], model_d.device) for name in ComputedUpload._fields)
-        return row, ComputedUpload(*parts)
-
-
-def _save(row: BlockRow, upload: ComputedUpload) -> dict:
-    return {"vector_d": row.row_d.clone(), **upload._asdict()}
