@@ -68,22 +68,16 @@ class Model(Configured):
 
         symbols  number of token ids; padding: the id behind short samples
         """
-        if self.reads_tokens and symbols is None:
-            found = "x".join(map(str, shape))
-            sets = "dataset=sst2 and dataset=shakespeare have"
-            allowed = f"needs token ids, the data set has samples of {found} numbers; {sets} token ids"
-            raise ConfigError("", self.name, allowed)
-        if symbols is not None and not self.reads_tokens:
-            takes = "lstm" if padding is None else "fasttext"
-            allowed = f"needs numbers, the data set has samples of {shape[0]} token ids; model={takes} takes them"
-            raise ConfigError("", self.name, allowed)
-        if self.least_pixels and len(shape) != 3:
-            allowed = f"needs images, the data set has {shape[0]} features; model=mlp or model=softmax takes them"
-            raise ConfigError("", self.name, allowed)
-        if self.least_pixels and min(shape[1:]) < self.least_pixels:
-            least, found = (f"{height}x{width}" for height, width in ([self.least_pixels] * 2, shape[1:]))
-            allowed = f"needs images of at least {least} pixels, the data set has {found}; model=mlp takes them"
-            raise ConfigError("", self.name, allowed)
+        has_tokens, least = symbols is not None, self.least_pixels
+        fits = not least or (len(shape) == 3 and min(shape[1:]) >= least)
+        if has_tokens == self.reads_tokens and fits:
+            return
+        wanted = f"images of at least {least}x{least} pixels" if least else "numbers"
+        instead = f"model={'mlp' if not has_tokens else 'lstm' if padding is None else 'fasttext'} takes them"
+        if self.reads_tokens:
+            wanted, instead = "token ids", "dataset=sst2 and dataset=shakespeare have token ids"
+        found = f"samples of {'x'.join(map(str, shape))} {'token ids' if has_tokens else 'numbers'}"
+        raise ConfigError("", self.name, f"needs {wanted}, the data set has {found}; {instead}")
 
     def check_files(self) -> None:
         """Raise ConfigError or InputError for files that the model cannot use."""
