@@ -389,12 +389,12 @@ ROUNDS = ["delay=uniform", "client.local_steps=2", "client.lr_decay=0.95", "scal
 HELD = {
     "fedavg": lambda state: state["rule"]["mean"]["count"] > 0,
     "fedopt": lambda state: state["rule"]["second_d"].max() > 1e-6 and state["rule"]["mean"]["count"] > 0,
-    "feddyn": lambda state: state["executor"]["memories"]["rows"]["rows_nd"].abs().max() > 0,
+    "feddyn": lambda state: state["executor"]["memories"]["sums"]["rows_nd"].abs().max() > 0,
     "fedbuff schedule.rest=until_update algorithm.buffer_size=8": lambda state: (
         len(state["simulation"]["slots"]["resting"]) > 2
     ),
     "fedac algorithm.buffer_size=3": lambda state: (
-        state["executor"]["memories"]["rows"]["rows_nd"].abs().max() > 0
+        state["executor"]["memories"]["variates"]["rows_nd"].abs().max() > 0
         and len(state["executor"]["memories"]["versions"]["held"]) > 1
     ),
     "fedecho algorithm.buffer_size=8 distillation.rate=0.003": lambda state: (

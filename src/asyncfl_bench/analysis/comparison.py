@@ -1,7 +1,7 @@
 """Comparisons of runs at one budget: what their sides measure in every cell, and their contrasts (rules 1, 5).
 
-Legend: a table has a row a cell and a column a seed. Values, except those of sides, are turned so that larger is
-better.
+Legend: a table has a row for each cell and a column for each seed. Values, except those of sides, are turned so that
+larger is better.
 """
 
 from __future__ import annotations

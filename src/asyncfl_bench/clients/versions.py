@@ -115,14 +115,17 @@ class Blocks:
 class ClientVectors(Stateful):
     """A vector that each client keeps between uploads. It changes only at a delivery, so lost work changes nothing.
 
-    rows  (n, d) these vectors, in ``place`` (storage.PLACES)
+    rows       (n, d) these vectors, in ``place`` (storage.PLACES)
+    state_key  their key in a checkpoint
     """
+
+    state_key: str
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         self.rows = Rows(n, like_d, place, storage.folder if storage else None)
 
     def parts(self) -> dict[str, Stateful]:
-        return {"rows": self.rows}
+        return {self.state_key: self.rows}
 
     def hold(self, work: Work) -> None:
         """Note a dispatch."""
@@ -150,6 +153,8 @@ class ClientVectors(Stateful):
 class ClientSums(ClientVectors):
     """The sum of each client's delivered uploads, for rules that regularise clients around it (FedDyn)."""
 
+    state_key = "sums"
+
     def proximal_center(self, client: int, start_d: torch.Tensor) -> torch.Tensor:
         """Return (d,) the received model minus the client's sum."""
         return start_d - self.rows[client]
@@ -169,6 +174,8 @@ class ClientVariates(ClientVectors):
     server_d  () -> (d,) the current c;  lr  the local step size of a piece of work
     Memory: also c of every model version, on the device.
     """
+
+    state_key = "variates"
 
     def __init__(
         self,
@@ -211,6 +218,8 @@ class ClientMemories(ClientVectors):
     Changes are doubles: rounded to single precision they would let the server's sum drift away from its clients.
     Memory: also at most 4 d floats on the device.
     """
+
+    state_key = "previous"
 
     def __init__(self, n: int, like_d: torch.Tensor, place: str = "device", storage: Storage | None = None):
         super().__init__(n, like_d, place, storage)

@@ -73,7 +73,7 @@ def _read_trace(path: Path) -> pd.DataFrame:
 
 
 def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Sequence[float] | None = None) -> Figure:
-    """Return a row a run: bars of its clients in the window, coloured by staleness, and the server steps above them.
+    """Return a figure with a row for each run: bars of its clients, coloured by staleness, below the server steps.
 
     traces  title -> columns of trace.parquet; arguments as of ``TimelineFigure``
     Raises InputError if all delays are zero.
