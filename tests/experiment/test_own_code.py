@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from raise_versions import rewrite_archive
 from reports.runs_by_hand import write_run
 
 from asyncfl_bench import load_runs, run
@@ -16,7 +17,7 @@ from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.run import describe_best_trials
 from asyncfl_bench.reports.assembly import own_page
-from asyncfl_bench.tracking.archive import pack_archive, read_archive, rewrite_archive
+from asyncfl_bench.tracking.archive import pack_archive, read_archive
 
 MODULES = ("my_rule", "my_helpers", "my_helpers.rates", "my_helpers.more", "my_late", "my_plain")
 QUICK = ["scale=smoke", "model=softmax", "progress=false", "tracking=local", "algorithm=mine"]

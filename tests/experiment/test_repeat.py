@@ -5,13 +5,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from raise_versions import rewrite_archive
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.saved import check_saved, repeated_settings, saved_config
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.experiment.replay import find_archived_run, settings_to_repeat
-from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
+from asyncfl_bench.tracking.archive import pack_archive
 from asyncfl_bench.tracking.records import read_directory
 
 QUICK = ["scale=smoke", "model=softmax", "algorithm=asgd", "delay=exponential", "evaluation.clients=true", "threads=1"]

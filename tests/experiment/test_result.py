@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from raise_versions import rewrite_archive
 
 from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
@@ -14,7 +15,7 @@ from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.pending import places_of
 from asyncfl_bench.tracking.archive import archives_by_identity as archives_of
-from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
+from asyncfl_bench.tracking.archive import pack_archive
 
 WORDS = ["scale=smoke", "model=softmax", "progress=false"]
 

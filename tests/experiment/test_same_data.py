@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from raise_versions import rewrite_archive
 from tiers import slow
 
 from asyncfl_bench import run
@@ -14,7 +15,7 @@ from asyncfl_bench.config import compose, options
 from asyncfl_bench.data.datasets import KNOWN
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment import finished_result, refuse_other_data
-from asyncfl_bench.tracking.archive import pack_archive, rewrite_archive
+from asyncfl_bench.tracking.archive import pack_archive
 
 QUICK = ["algorithm=asgd", "algorithm.eta=0.1", "n_clients=3", "client.batch_size=2", "progress=false", "data_dir=d"]
 QUICK += ["budget.uploads=2", "budget.server_iterations=null", "budget.virtual_time=null", "tracking=local"]

@@ -324,7 +324,7 @@ def test_an_upload_file_continues_where_the_checkpoint_is(tmp_path):
     path.write_bytes(path.read_bytes()[:30])
     lost = UploadFile(path, 3, None)
     lost.load_state_dict(state)
-    with pytest.raises(BenchError, match="has 1 of 3 uploads; rerun=true starts the run from the beginning"):
+    with pytest.raises(BenchError, match="has 1 of 3 rows; rerun=true starts the run from the beginning"):
         write(lost, [3])
 
 

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from raise_versions import rewrite_archive
 from reports.runs_by_hand import grid_by_hand, write_run
 
 from asyncfl_bench.analysis.matching import group_runs, match_runs
@@ -30,7 +31,6 @@ from asyncfl_bench.tracking.archive import (
     pack_archive,
     read_archive,
     results_folder,
-    rewrite_archive,
 )
 from asyncfl_bench.tracking.records import identity_of
 from asyncfl_bench.tracking.runs import load_points, load_runs
@@ -331,7 +331,7 @@ def test_a_page_adds_its_runs_and_loses_none_of_other_pages(tmp_path, monkeypatc
     assert pack_archive([first], archive) == 1
     assert pack_archive([second, third], archive, only={load_runs(second)["experiment"].iloc[0]}) == 2
     shutil.rmtree(tmp_path / "runs")
-    monkeypatch.setattr(archive_module, "_write_archive", None)  # nothing is new: the file is not written again
+    monkeypatch.setattr(archive_module, "write_archive", None)  # nothing is new: the file is not written again
     assert pack_archive([archive], archive, only={experiment}) == 2
     assert load_runs(archive)["seed"].tolist() == [1, 0]
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from raise_versions import rewrite_archive
 from reports.runs_by_hand import write_run
 
 from asyncfl_bench.errors import BenchError
-from asyncfl_bench.tracking.archive import archives_by_identity, pack_archive, read_archive, rewrite_archive
+from asyncfl_bench.tracking.archive import archives_by_identity, pack_archive, read_archive
 from asyncfl_bench.tracking.runs import load_points, load_runs
 
 

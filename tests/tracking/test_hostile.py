@@ -239,7 +239,7 @@ def write_all(path):
 
 @pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
 def test_a_link_in_a_run_directory_changes_no_other_file(how, tmp_path):
-    refused = {".lock": 1, "metrics.jsonl": 2, "metrics.csv": 1, "uploads.bin": 1}
+    refused = {".lock": 1, "metrics.jsonl": 2, "metrics.csv": 1, "uploads.bin": 1, "arrivals.csv": 1}
     temporary = [f".{name}.{os.getpid()}.tmp" for name in ("summary.json", "checkpoint.pt")]
     names = {*refused, *temporary, *DIGESTED, *AT_END, *AT_START, "config.yaml", "checkpoint.pt.previous"}
     for number, name in enumerate(sorted(names)):

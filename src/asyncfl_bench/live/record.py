@@ -6,13 +6,14 @@ import csv
 import io
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 from ..errors import BenchError
-from ..files import atomic_write, open_own, open_regular
+from ..files import naming_file, open_own
 from ..simulation.recorded import COLUMNS, NAME, ArrivalRecord
 from ..stateful import Stateful
 from ..types import Work
@@ -48,49 +49,62 @@ class Clock:
         return moment - (self._now() - self._origin)
 
 
-class RecordFile(Stateful):
-    """The file arrivals.csv, opened with the first row. A resumed run drops the rows after its checkpoint.
-
-    record  the times in it at which clients left
-    """
+class AppendedFile(Stateful):
+    """A file that gets rows while a run lives, opened with the first one. A resumed run drops the rows after its
+    checkpoint."""
 
     state_names = ("rows",)
 
-    def __init__(self, directory: Path):
+    def __init__(self, path: Path):
         self.rows = 0
-        self.record = ArrivalRecord()
-        self._path = directory / NAME
-        self._file: Any = None
+        self._path = path
+        self._file: BinaryIO | None = None
 
-    def write(self, work: Work, reply: ClientReply) -> None:
-        """Write the end of work that is due now. Raises BenchError if earlier rows are gone."""
-        file = self._open() if self._file is None else self._file
-        if reply.left:
-            self.record.left_at.setdefault(work.client, work.due)
-        duration, arrived = max(reply.seconds, GRAIN), reply.vector_d is not None
-        row = (work.client, work.cycle, repr(duration), int(arrived), int(reply.left), repr(work.due), reply.problem)
-        csv.writer(file, lineterminator="\n").writerow(row)
-        file.flush()
+    def find_ends(self, file: BinaryIO) -> Sequence[int]:
+        """Return the bytes of the first 0, 1, ... whole rows of the file."""
+        raise NotImplementedError
+
+    def append(self, row: bytes) -> None:
+        """Write a row at the end. Raises BenchError if earlier rows are gone."""
+        with naming_file(self._path):
+            if self._file is None:
+                file = open_own(self._path, "a+b", buffering=0)
+                ends = self.find_ends(file)
+                if len(ends) <= self.rows:
+                    file.close()
+                    has = f"has {len(ends) - 1} of {self.rows} rows"
+                    raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
+                file.truncate(ends[self.rows])
+                self._file = file
+            self._file.write(row)
         self.rows += 1
-
-    def _open(self) -> Any:
-        kept: list[list[str]] = []
-        if self.rows and self._path.exists():
-            with open_regular(self._path, "r", newline="", encoding="utf-8") as file:
-                kept = list(csv.reader(file))[1 : self.rows + 1]
-        if len(kept) < self.rows:
-            has = f"has {len(kept)} of {self.rows} rows"
-            raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([COLUMNS, *kept])
-        with atomic_write(self._path) as new:
-            new.write(text.getvalue().encode())
-        self._file = open_own(self._path, "a", newline="", encoding="utf-8")
-        return self._file
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
+
+
+class RecordFile(AppendedFile):
+    """The file arrivals.csv, one line a row. record: the times in it at which clients left"""
+
+    def __init__(self, directory: Path):
+        super().__init__(directory / NAME)
+        self.record = ArrivalRecord()
+
+    def write(self, work: Work, reply: ClientReply) -> None:
+        """Write the end of work that is due now."""
+        if reply.left:
+            self.record.left_at.setdefault(work.client, work.due)
+        duration, arrived = max(reply.seconds, GRAIN), reply.vector_d is not None
+        row = (work.client, work.cycle, repr(duration), int(arrived), int(reply.left), repr(work.due), reply.problem)
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([row] if self.rows else [COLUMNS, row])
+        self.append(text.getvalue().encode())
+
+    def find_ends(self, file: BinaryIO) -> Sequence[int]:
+        file.seek(0)
+        ends = list(accumulate(len(line) + 1 for line in file.read().split(b"\n")[:-1]))
+        return [0, *ends[1:]]  # without the line of the columns
 
     def state_dict(self) -> dict:
         return super().state_dict() | {"left_at": dict(self.record.left_at)}

@@ -13,12 +13,14 @@ import numpy as np
 
 from ..clients.queue import ComputedUpload, Computer
 from ..errors import BenchError, InputError
-from ..files import existing_file, expand_home, naming_file, open_own
-from ..stateful import Stateful
+from ..files import existing_file, expand_home
 from ..tracking.rundir import COUNTS_NAME
 from .choice import Simulated, SimulatedConfig
+from .record import AppendedFile
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import torch
 
     from ..clients.executors import SequentialComputer
@@ -34,44 +36,27 @@ def row_type(d: int, shape_uc: tuple[int, int] | None) -> np.dtype:
     return np.dtype(fields if shape_uc is None else [*fields, ("outputs_uc", "<f4", shape_uc)])
 
 
-class UploadFile(Stateful):
-    """The file, opened with the first upload. A resumed run drops the uploads after its checkpoint."""
-
-    state_names = ("rows",)
+class UploadFile(AppendedFile):
+    """The file uploads.bin."""
 
     def __init__(self, path: Path, d: int, shape_uc: tuple[int, int] | None):
-        self.rows = 0
-        self._path, self._row = path, np.zeros((), row_type(d, shape_uc))
-        self._file: BinaryIO | None = None
+        super().__init__(path)
+        self._row = np.zeros((), row_type(d, shape_uc))
 
     @property
     def bytes(self) -> int:
         return self.rows * self._row.nbytes
 
     def write(self, work: Work, reply: ClientReply) -> None:
-        """Write an upload that the server uses now. Raises BenchError if earlier ones are gone."""
+        """Write an upload that the server uses now."""
         row = self._row
         row["client"], row["cycle"], row["loss"], row["vector_d"] = work.client, work.cycle, reply.loss, reply.vector_d
         if "outputs_uc" in (row.dtype.names or ()):
             row["outputs_uc"] = reply.outputs_uc
-        with naming_file(self._path):
-            file = self._open() if self._file is None else self._file
-            file.write(row.tobytes())
-        self.rows += 1
+        self.append(row.tobytes())
 
-    def _open(self) -> BinaryIO:
-        file: BinaryIO = open_own(self._path, "ab", buffering=0)
-        if (there := file.tell()) < self.bytes:
-            file.close()
-            has = f"has {there // self._row.nbytes} of {self.rows} uploads"
-            raise BenchError(f"{self._path}: {has}; rerun=true starts the run from the beginning")
-        file.truncate(self.bytes)
-        self._file = file
-        return file
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+    def find_ends(self, file: BinaryIO) -> Sequence[int]:
+        return range(0, file.seek(0, 2) + 1, self._row.nbytes)
 
 
 @dataclass

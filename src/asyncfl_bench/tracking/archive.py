@@ -14,7 +14,7 @@ import functools
 import hashlib
 import io
 import os
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,39 +92,11 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
         stay = {id(record) for record in kept.values()}
         replaced = [place for number, place in own.items() if number not in stay]
         if is_folder:
-            _add_batch(target, new)
+            add_batch(target, new)
             _write_superseded(target, replaced)
         elif new:
-            _write_archive(list(kept.values()), target)
+            write_archive(list(kept.values()), target)
     return len(kept)
-
-
-def rewrite_archive(target: str | Path, change: Callable[[Record], Record]) -> int:
-    """Write each run of an archive as ``change`` returns it. Identity and name follow from its config.
-
-    ``change`` gets the stored runs, inconsistent ones included. A folder keeps its batches, under new digests
-    and without superseded runs. Returns the number of runs. Raises BenchError, without a change, if a file cannot be
-    read or two runs get one identity.
-    """
-    from filelock import FileLock
-
-    target = Path(target)
-    with FileLock(target.with_name(f".{target.name}.lock")):
-        changed = {
-            file: [change(record) for record in _unpack_records(read_table(file), file)]
-            for file in archive_files(target)
-        }
-        records = [record for batch in changed.values() for record in batch]
-        if len({(record.identity, record.code) for record in records}) < len(records):
-            raise BenchError(f"{target}: two runs would have one identity; the archive is unchanged")
-        for file, batch in changed.items():
-            if file == target:
-                _write_archive(batch, target)
-            elif _add_batch(target, batch) != file:
-                file.unlink()
-        if target.is_dir():
-            (target / SUPERSEDED).unlink(missing_ok=True)
-    return len(records)
 
 
 def archive_of_paper(folder: Path) -> Path | None:
@@ -239,7 +211,7 @@ def read_archive(path: Path) -> list[Record]:
 def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> list[Record]:
     """Return the consistent runs of this identity with a measured status, one for each code."""
     table, places = _read_checked_columns(path, stamp)
-    records = [check_record(_unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
+    records = [check_record(unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
     return [record for record in records if record.status in MEASURED and record.identity == identity]
 
 
@@ -256,7 +228,7 @@ def _read_checked_columns(path: Path, stamp: tuple[int, ...]) -> tuple[Any, dict
 @functools.lru_cache(maxsize=32)
 def _read_checked_records(path: Path, stamp: tuple[int, ...]) -> list[Record]:
     """Return all runs of an archive, each checked."""
-    return [check_record(record) for record in _unpack_records(read_table(path), path)]
+    return [check_record(record) for record in unpack_records(read_table(path), path)]
 
 
 def _parse_mapping(text: str | None) -> dict[str, Any]:
@@ -266,7 +238,7 @@ def _parse_mapping(text: str | None) -> dict[str, Any]:
     return value
 
 
-def _unpack_records(table: Any, path: Path) -> list[Record]:
+def unpack_records(table: Any, path: Path) -> list[Record]:
     """Return the rows of an archive as unchecked records. Raises InputError for a malformed row."""
     facts = table.select(["name", "status", "config", "summary"]).to_pylist()
     of_points, of_clients = (
@@ -315,13 +287,13 @@ def _preference_key(record: Record) -> tuple:
     return (version if isinstance(version, int) else -1, record.status == "ok", bool(record.clients))
 
 
-def _write_archive(records: list[Record], target: Path) -> None:
+def write_archive(records: list[Record], target: Path) -> None:
     """Write a file with these runs. The same runs give the same bytes."""
     with atomic_write(target) as file:
         write_table(build_table(records), file)
 
 
-def _add_batch(folder: Path, records: list[Record]) -> Path | None:
+def add_batch(folder: Path, records: list[Record]) -> Path | None:
     """Write these runs, if any, to a file named by its digest. Returns the file."""
     if not records:
         return None
