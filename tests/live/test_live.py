@@ -198,7 +198,7 @@ def test_a_replay_is_computed_again_beside_its_live_run_and_a_difference_names_o
     other = write_live_run(tmp_path / "runs/other", digest="d2", loss=2.0)
     difference = "first difference: evaluation 1, test/loss: 1.0 live, 2.0 replayed"
     said = str(compare(live, other))
-    assert said.startswith(f"{difference} (the data differ from those of the live run")
+    assert said.startswith(f"{difference} (the data differ; live: ")
     same = write_live_run(tmp_path / "runs/same", loss=2.0)
     assert "data differ" not in str(compare(live, same))
 

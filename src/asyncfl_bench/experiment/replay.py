@@ -37,7 +37,6 @@ from ..tracking.rundir import (
     describe_changed_file,
     read_metrics,
 )
-from . import machine
 from .machine import describe_machine
 from .result import RunResult
 
@@ -104,34 +103,37 @@ def _read_results(path: Path) -> tuple[list[dict], list[dict], dict[str, np.ndar
 
 
 @dataclass
-class ReplayComparison:
+class Comparison:
     """
+    points      evaluations that were compared;  arrivals: those of a live run
     uploads     computed by the replay, or kept by the live run
     difference  the first one, in words; empty: there is none
-    remark      why bits may differ; empty: nothing speaks for it
+    remark      with a difference: whether the data differ, and both machines
     """
 
-    arrivals: int = 0
+    arrivals: int | None = None
     points: int = 0
     uploads: str = "computed"
     difference: str = ""
     remark: str = ""
 
     def __str__(self) -> str:
-        if not self.difference:
-            kept = " with kept uploads" if self.uploads == "kept" else ""
-            return f"same bits{kept}: model, {self.arrivals} arrivals, {self.points} evaluations"
-        return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
+        if self.difference:
+            return f"first difference: {self.difference}" + (f" ({self.remark})" if self.remark else "")
+        if self.arrivals is None:
+            return f"same numbers: {self.points} evaluations"
+        kept = " with kept uploads" if self.uploads == "kept" else ""
+        return f"same bits{kept}: model, {self.arrivals} arrivals, {self.points} evaluations"
 
 
-def compare_result(live: Path, replay: RunResult) -> ReplayComparison:
+def compare_result(live: Path, replay: RunResult) -> Comparison:
     """Compare a live run with its replay, which may have failed."""
     if replay.ok:
         return compare(live, replay.directory)
-    return ReplayComparison(difference=f"the replay {replay.summary['exit_status']}: {replay.summary['error']}")
+    return Comparison(difference=f"the replay {replay.summary['exit_status']}: {replay.summary['error']}")
 
 
-def note_comparison(live: Path, comparison: ReplayComparison, identity: str) -> None:
+def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
     """Write the comparison with the replay of that identity into the live run's summary. Raises OSError."""
     summary = read_json(live / SUMMARY_NAME)
     noted = {"identity": identity, "same_bits": not comparison.difference, **asdict(comparison)}
@@ -139,7 +141,7 @@ def note_comparison(live: Path, comparison: ReplayComparison, identity: str) -> 
         RunDirectory(live).write_summary(summary | {REPLAYED: noted})
 
 
-def compare(live: Path, replay: Path) -> ReplayComparison:
+def compare(live: Path, replay: Path) -> Comparison:
     """Compare what two runs left: arrivals, then points, then the final model."""
     (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
     words = "live", "replayed"
@@ -151,7 +153,8 @@ def compare(live: Path, replay: Path) -> ReplayComparison:
             most = "" if other is None else f", by {float(abs(tensor - other).max()):.2g} at most"
             difference = f"tensor {name} of the final model{most}"
     uploads = "kept" if (live / UPLOADS_NAME).exists() else "computed"
-    return ReplayComparison(len(arrivals), len(points), uploads, difference, _explain_difference(live, replay))
+    remark = _explain(difference, words, [read_json(directory / SUMMARY_NAME) for directory in (live, replay)])
+    return Comparison(len(arrivals), len(points), uploads, difference, remark)
 
 
 def _first_difference(what: str, words: tuple[str, str], rows: Sequence[Mapping], others: Sequence[Mapping]) -> str:
@@ -178,18 +181,11 @@ def _first_value(one: Mapping[str, Any], other: Mapping[str, Any], words: tuple[
     return ""
 
 
-def _explain_difference(live: Path, replay: Path) -> str:
-    """Return how the data and this machine differ from those of the live run; an empty string if they do not."""
-    summary = read_json(live / SUMMARY_NAME)
-    here = {"device": machine.device_name("cpu"), "torch": machine.versions().get("torch")}
-    there = {"device": summary.get("device"), "torch": summary.get("versions", {}).get("torch")}
-    if "cpu" in summary:
-        here |= machine.cpu_facts()
-        there |= summary["cpu"]
-    differing = [f"{key} {there[key]} there, {here[key]} here" for key in here if here[key] != there[key]]
-    if summary.get("data_digest") != read_json(replay / SUMMARY_NAME).get("data_digest"):
-        differing.insert(0, "the data differ from those of the live run")
-    return "; ".join(differing)
+def _explain(difference: str, words: tuple[str, str], summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Return whether the data of two runs differ, and how each was computed; an empty string without a difference."""
+    machines = [f"{word}: {describe_machine(one)}" for word, one in zip(words, summaries, strict=True)]
+    has_other_data = len({one["data_digest"] for one in summaries if one.get("data_digest")}) > 1
+    return "; ".join([*["the data differ"] * has_other_data, *machines]) if difference else ""
 
 
 def find_archived_run(archive: str | Path, identity: str) -> Record:
@@ -222,42 +218,24 @@ def settings_to_repeat(record: Record, archive: str | Path, overrides: Iterable[
     return settings
 
 
-@dataclass(frozen=True)
-class Repetition:
-    """What a repeated run gave. points: evaluations; difference: the first one, in words; empty if there is none."""
-
-    points: int
-    difference: str
-    machines: str
-
-    def __str__(self) -> str:
-        if not self.difference:
-            return f"same numbers: {self.points} evaluations"
-        return f"first difference: {self.difference}\n{self.machines}"
-
-
-def compare_repetition(archived: Record, result: RunResult) -> Repetition:
+def compare_repetition(archived: Record, result: RunResult) -> Comparison:
     """Compare an archived run with its repetition, in the precision that archives keep."""
-    machines = f"archived: {describe_machine(archived.summary)}\nrepeated: {describe_machine(result.summary)}"
-    points = len(next(iter(archived.points.values()), ()))
-    status = result.summary["exit_status"]
+    words, summaries = ("archived", "repeated"), [archived.summary, result.summary]
+    points, status = len(next(iter(archived.points.values()), ())), result.summary["exit_status"]
     if status != archived.status:
         ended = f"{status}: {result.summary['error']}" if result.summary.get("error") else status
-        return Repetition(points, f"{archived.status} archived, {ended}", machines)
+        difference = f"{archived.status} archived, {ended}"
+        return Comparison(points=points, difference=difference, remark=_explain(difference, words, summaries))
     with TemporaryDirectory() as folder:
         pack_archive([result.directory], packed := Path(folder) / "repeated.parquet")
         (repeated,) = read_archive(packed)
-    words = "archived", "repeated"
     tables = {"evaluation": (archived.points, repeated.points), "client": (archived.clients, repeated.clients)}
     found = [_first_difference(what, words, *map(_rows, both)) for what, both in tables.items() if both[0]]
     sections = ({key: one.summary.get(key) or {} for key in NUMBERS} for one in (archived, repeated))
     numbers, others = (dict(flat_items(one)) for one in sections)
     known = {name: value for name, value in numbers.items() if name in others}  # other versions may lack some
     difference = next(filter(None, [*found, _first_value(known, others, words)]), "")
-    digests = [record.summary.get("data_digest") for record in (archived, repeated)]
-    if difference and digests[0] != digests[1]:
-        difference += " (the data differ)"
-    return Repetition(points, difference, machines)
+    return Comparison(points=points, difference=difference, remark=_explain(difference, words, summaries))
 
 
 def _rows(columns: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
