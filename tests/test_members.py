@@ -200,7 +200,7 @@ def test_a_plan_says_how_many_runs_a_gpu_has_room_for_and_builds_a_run_of_each_k
     settings.append(copy.deepcopy(settings[0]))
     settings[2].choices["algorithm"] = "another"
     jobs = [Job([], one) for one in settings]
-    plan = str(preview_jobs(jobs, {}, launcher={"processes": None, "runs": None}))
+    plan = str(preview_jobs(jobs, launcher={"processes": None, "runs": None}))
     assert "at once: 1 process (limit: pending runs) of 3 runs (limit: pending runs); the largest run needs " in plan
     assert [one.root.seed for one in built] == [0, 0]
     typed = probe.find_room({"processes": 2, "runs": 1}, settings)

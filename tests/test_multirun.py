@@ -116,14 +116,14 @@ def test_runs_in_other_processes_are_noticed_while_the_launcher_waits(monkeypatc
 def test_a_plan_counts_what_is_finished_and_takes_times_from_runs_alike():
     jobs = plan([*GRID, "seed=0,1,2"])
     leave(jobs[0], wall_seconds=10)  # ace with seed 0
-    text = describe_plan(jobs, {})
+    text = describe_plan(jobs)
     assert text.startswith("6 runs, 1 of them finished (0 in archives), 5 pending\n")
     assert "\n  seed: 0,1,2\n  algorithm: ace,asgd\n" in text
     # two runs of 10 s, with 0.3 s before each and 4 s before the first
     assert "time: about 0:00:25, one run after another (4 s of it to start, 0% of the rest to evaluate)" in text
     assert "without 3 runs like no finished run; --measure tries them" in text
     leave(jobs[1])
-    text = describe_plan(jobs, {})
+    text = describe_plan(jobs)
     assert "time: about 0:00:29, one run after another" in text and "without" not in text
     assert "disk: unknown, no run alike is finished; " in text  # those left here do not say how large the model is
 
@@ -132,7 +132,7 @@ def test_the_disk_of_a_plan_is_the_sum_of_the_runs_that_it_knows(monkeypatch):
     sizes = iter([(2.0**20, 2.0**20), None, (2.0**19, 2.0**19)])
     monkeypatch.setattr(preview, "_run_bytes", lambda *_: next(sizes))
     preflight = SimpleNamespace(check=lambda settings: Found(), seconds=0.0)
-    text = describe_plan(plan(["algorithm=ace", "seed=0,1,2", *GRID[2:]]), {}, preflight=preflight)
+    text = describe_plan(plan(["algorithm=ace", "seed=0,1,2", *GRID[2:]]), preflight=preflight)
     assert "disk: about 1.5 MiB for 2 of 3 runs (unknown for the others); " in text
 
 
@@ -142,17 +142,17 @@ H100 = "cuda (NVIDIA H100 80GB HBM3)"
 def test_a_plan_takes_times_from_the_same_kind_of_device_and_says_what_others_took(monkeypatch):
     jobs = plan([*GRID, "seed=0,1"])
     leave(jobs[0], wall_seconds=364.0, device=H100)
-    text = describe_plan(jobs, {})
+    text = describe_plan(jobs)
     why = "no run alike is finished there (algorithm, data, model and local work; "
     assert f"time: unknown on a CPU for 3 runs, {why}" in text
     assert "); runs alike took elsewhere: 1 run about 0:06:04 on NVIDIA H100 80GB HBM3; --measure tries them\n" in text
     leave(jobs[2], wall_seconds=10.0, device="cpu (AMD EPYC, 2 cores)")
-    assert "time: unknown" in describe_plan(jobs, {}), "of the runs left none is ACE's"
+    assert "time: unknown" in describe_plan(jobs), "of the runs left none is ACE's"
     more = plan([*GRID, "seed=0,1,2"])
-    text = describe_plan(more, {})
+    text = describe_plan(more)
     assert "time: about 0:00:14, " in text and "without 3 runs like no finished run; --measure" in text
     monkeypatch.setattr(preview, "chosen_kind", lambda choice: "NVIDIA H100 80GB HBM3")
-    assert "time: about 0:06:0" in describe_plan(more, {})
+    assert "time: about 0:06:0" in describe_plan(more)
 
 
 def test_the_disk_of_a_plan_is_the_peak_while_the_runs_are_computed(monkeypatch):
@@ -247,9 +247,9 @@ def test_a_plan_takes_uploads_in_a_virtual_time_from_runs_with_the_same_availabi
 
 def test_a_plan_says_in_which_runs_a_word_of_the_command_line_changes_nothing():
     words = ["sweep=asyncfeded/figure3", "paper=asyncfeded/synthetic", "availability.probability=0.1", "seed=0"]
-    text = describe_plan(plan([*words, "algorithm.staleness_weight=hinge"]), {})
+    text = describe_plan(plan([*words, "algorithm.staleness_weight=hinge"]))
     ignored = "algorithm.staleness_weight: ignored in 3 of 4 runs; their grid in the sweep file does not list it"
-    assert ignored in text and "ignored" not in describe_plan(plan([*words, "client.lr=0.1"]), {})
+    assert ignored in text and "ignored" not in describe_plan(plan([*words, "client.lr=0.1"]))
 
 
 @pytest.mark.slow
@@ -258,18 +258,18 @@ def test_a_plan_goes_by_runs_that_are_not_its_own(afl_run):
     leave(plan([*words, "model=softmax", "seed=1"])[0], wall_seconds=10.0)
     other_seed = afl_run(*words, "model=softmax", "seed=2", "--plan").stdout
     assert other_seed.startswith("1 run, 0 of them finished") and ", as finished runs alike took" in other_seed
-    assert "time: about 0:00:14 (4 s" in describe_plan(plan([*words, "model=softmax", "seed=2"]), {})
+    assert "time: about 0:00:14 (4 s" in describe_plan(plan([*words, "model=softmax", "seed=2"]))
     (fewer,) = plan([*words, "model=softmax", "budget.uploads=35"])
     fewer.settings.root.output_dir = "elsewhere"
-    assert "time: unknown" in describe_plan([fewer], {})
-    assert "time: about 0:00:09 (" in describe_plan([fewer], {}, ["runs"])  # the finished one had 70
-    assert "time: unknown" in describe_plan(plan([*words, "model=mlp"]), {}, ["runs"])
+    assert "time: unknown" in describe_plan([fewer])
+    assert "time: about 0:00:09 (" in describe_plan([fewer], ["runs"])  # the finished one had 70
+    assert "time: unknown" in describe_plan(plan([*words, "model=mlp"]), ["runs"])
     timed = ["model=softmax", "clock=time", "budget.server_iterations=null", "budget.virtual_time=70"]
     longer, slower = (plan([*words, *timed, delay]) for delay in ("delay=exp_beta5", "delay=exp_beta30"))
-    assert "time: about 0:01:44 (" in describe_plan(longer, {}, ["runs"])  # the finished one had 7
-    assert "time: unknown" in describe_plan(slower, {}, ["runs"])  # as many seconds bring others uploads
+    assert "time: about 0:01:44 (" in describe_plan(longer, ["runs"])  # the finished one had 7
+    assert "time: unknown" in describe_plan(slower, ["runs"])  # as many seconds bring others uploads
     pack_archive(["runs"], "results/packed.parquet")
-    packed = describe_plan([fewer], {})
+    packed = describe_plan([fewer])
     assert "time: about 0:00:09" in packed and "another machine" in packed
 
 
@@ -278,7 +278,7 @@ def test_a_plan_takes_time_from_runs_of_the_same_local_work_and_counts_evaluatio
 
     def estimated(*words):
         (job,) = plan([*common, *words])
-        return estimate_runs([job.settings])[0], describe_plan([job], {}, preflight=Preflight())
+        return estimate_runs([job.settings])[0], describe_plan([job], preflight=Preflight())
 
     used = {"server_iterations": 500, "uploads": 5000, "client_steps": 5000, "virtual_time": 134.0}
     for words, seconds in (([], 2.2), (["client.local_epochs=1"], 30.2)):
@@ -434,7 +434,7 @@ def test_times_are_divided_by_the_runs_that_a_launcher_has_under_way(launcher, w
     jobs = plan([*GRID, "seed=0,1,2,3"])
     leave(jobs[0], wall_seconds=10)
     leave(jobs[1], wall_seconds=10)
-    assert f"about {clock_text(4 + 61.8 / min(workers, 6))}" in describe_plan(jobs, {}, workers=workers)
+    assert f"about {clock_text(4 + 61.8 / min(workers, 6))}" in describe_plan(jobs, workers=workers)
 
 
 def test_a_measured_plan_tries_each_experiment_once():

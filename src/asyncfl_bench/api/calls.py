@@ -120,15 +120,13 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
     given = [overrides, settings] if isinstance(overrides, Mapping) else [settings]
     words = [] if isinstance(overrides, Mapping) else list(overrides)
     for key, value in (pair for mapping in given for pair in flat_items(mapping)):
-        if axes and isinstance(value, (list, tuple, range)):
-            if len(value) > MOST_RUNS:
-                shown = value if isinstance(value, range) else f"{len(value)} values"
-                raise ConfigError(key, shown, f"must be at most {MOST_RUNS} values, each of which is a run")
-            words.append(f"{key}={','.join(type_value(key, one) for one in value)}")
-        elif axes and isinstance(value, str):
+        if axes and isinstance(value, str):
             words.append(f"{key}={value}")  # algorithm="ace,asgd" is an axis too
-        else:
-            words.append(f"{key}={type_value(key, value)}")
+            continue
+        values = value if axes and isinstance(value, (list, tuple, range)) else [value]
+        allowed = f"at most {MOST_RUNS} values, each of which is a run"
+        check(len(values) <= MOST_RUNS, key, f"{len(values)} values", allowed)
+        words.append(f"{key}={','.join(type_value(key, one) for one in values)}")
     return expand_overrides(words)
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import __version__
@@ -22,6 +23,7 @@ from ..files import expand_home, say, show, to_json_types
 from ..multirun import launchers, pending
 from ..multirun.axes import SHORT
 from ..multirun.decide_words import split_request
+from ..multirun.jobs import output_folders, settings_of
 from ..multirun.run import closing_line, plan_multirun
 from .hydra_flags import FOLDER_FLAGS, HYDRA_FLAGS, run_hydra_flags, unknown_option
 from .json_objects import Fields, describe_checks, describe_looks, describe_multirun, describe_plan, describe_run
@@ -343,8 +345,7 @@ def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) ->
     request, overrides = split_request(overrides)
     stages = stages_or_none(overrides) if request is None else None
     jobs = plan_multirun(overrides)[0] if request is None and stages is None else []
-    words = [parse_override(text) for text in overrides]
-    places = [RootConfig.output_dir, *(v for one in words if one.key == "output_dir" for v in one.values)]
+    places = [Path(RootConfig.output_dir), *output_folders(settings_of(jobs))]
     hydra = chosen_config(overrides).hydra
 
     def measure_settings(settings: Settings) -> float | None:
@@ -365,7 +366,7 @@ def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) ->
     else:
         launcher = hydra.launcher if launchers.shares_gpu(hydra) else None
         workers = launchers.workers_of(hydra)
-        preview = preview_jobs(jobs, pending.places_of(jobs), places, workers, measure, preflight, launcher)
+        preview = preview_jobs(jobs, places, workers, measure, preflight, launcher)
         show(preview)
         json_object.add(describe_plan, preview)
     return 2 if preflight.checked and not preflight.passed else 0

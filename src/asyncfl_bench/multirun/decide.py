@@ -141,10 +141,8 @@ class Looks(AskedRuns):
         jobs = [job for seed in seeds for name, job in self.jobs(seed).items() if (name, seed) in wanted]
         if not projected:
             self.asked |= {one.identity: job for one, job in zip(settings_of(jobs), jobs, strict=True)}
-        places = pending.places_of(jobs)
         left = [job for job in jobs if job.settings and job.settings.identity not in self._launched]
-        found = pending.find_finished(left, places)
-        return [job for job, result in zip(left, found, strict=True) if result is None]
+        return [job for job, result in pending.find_finished(left) if result is None]
 
     def _wanted_runs(self, subjects: Sequence[Subject], look: int, projected: bool = False) -> set[tuple[str, int]]:
         """Return (experiment, seed) of the runs that a look needs. A subject with a failed run waits, since a

@@ -81,9 +81,9 @@ def run_pending(
     except BenchError as problem:  # Hydra would show a stack trace
         state.problem = problem
         return None
-    pending = [job for job, result in zip(jobs, ended, strict=True) if result is None]
+    pending = [job for job, result in ended if result is None]
     first = f"{count_runs(len(jobs))}, {len(jobs) - len(pending)} of them finished already"
-    say(f"{first}{_describe_archives(jobs, ended)}{_describe_steps_and_trackers(pending)}")
+    say(f"{first}{_describe_archives(ended)}{_describe_steps_and_trackers(pending)}")
     for line in describe_planning(jobs):
         say(line)
     state.current = [job for job in pending if job.settings is not None]
@@ -115,11 +115,11 @@ def _describe_steps_and_trackers(jobs: Sequence[Job]) -> str:
     return "".join(f"; {said}" for said in (steps, Trackers.from_settings(known[0].trackers).describe()) if said)
 
 
-def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -> str:
+def _describe_archives(ended: Sequence[tuple[Job, RunResult | None]]) -> str:
     """Return a text that says where the runs are, and which command shows runs that are only in archives."""
     from ..tracking.archive import archive_around  # brings NumPy
 
-    known = [(job.settings, result) for job, result in zip(jobs, ended, strict=True) if job.settings is not None]
+    known = [(job.settings, result) for job, result in ended if job.settings is not None]
     packed = [
         (settings, archive_around(result.directory))
         for settings, result in known
@@ -145,21 +145,24 @@ def _describe_archives(jobs: Sequence[Job], ended: Sequence[RunResult | None]) -
     return f"{among}{at}; {shows} shows {'it' if len(packed) == 1 else 'them'}, rerun=true runs all of them here"
 
 
-def find_finished(jobs: Sequence[Job], places: Mapping[str, Path], repeated: bool = False) -> list[RunResult | None]:
-    """Return the result of each job that does not have to run, None for the others.
+def find_finished(
+    jobs: Sequence[Job], places: Mapping[str, Path] | None = None, repeated: bool = False
+) -> list[tuple[Job, RunResult | None]]:
+    """Return each job with its result, or with None if it has to run.
 
-    places  see ``places_of``;  repeated  also those of finished runs that are to be repeated
+    places  see ``places_of``;  repeated  also take results of finished runs that are to be repeated
     Raises ConfigError or DataError if a result is of other data than those that are there.
     """
     from ..experiment import refuse_other_data
 
-    found = [job.finished_result(places, repeated) for job in jobs]
-    known = [(job.settings, one) for job, one in zip(jobs, found, strict=True) if job.settings and one]
+    places = places_of(jobs) if places is None else places
+    found = [(job, job.finished_result(places, repeated)) for job in jobs]
+    known = [(job.settings, one) for job, one in found if job.settings and one]
     refuse_other_data([(settings, one) for settings, one in known if not settings.root.rerun])
     return found
 
 
-def places_of(jobs: list[Job]) -> dict[str, Path]:
+def places_of(jobs: Sequence[Job]) -> dict[str, Path]:
     """Return places of finished runs besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy

@@ -20,7 +20,7 @@ from ..models.layers import Size
 from ..storage import describe_size
 from ..tracking.progress_bar import clock_text
 from .estimates import GROUPS, Estimate, FinishedRun, count_points, finished_in, similar_runs
-from .jobs import Job, count_runs, describe_planning, varied_values
+from .jobs import Job, count_runs, describe_planning, settings_of, varied_values
 from .pending import find_finished
 from .probe import find_room
 
@@ -291,7 +291,6 @@ class Preview:
 
 def preview_jobs(
     jobs: Sequence[Job],
-    kept: Mapping[str, Path],
     places: Iterable[str | Path] = (),
     workers: int = 1,
     measure: RunTimer | None = None,
@@ -300,21 +299,19 @@ def preview_jobs(
 ) -> Preview:
     """Return what jobs would run.
 
-    kept  see ``pending.places_of``;  launcher  settings of ``hydra/launcher=gpu``, if it runs them
+    launcher  settings of ``hydra/launcher=gpu``, if it runs them
     The others are those of ``estimate_cost``.
     """
-    known = [job for job in jobs if job.settings is not None]
-    results = dict(zip(map(id, known), find_finished(known, kept), strict=True))
-    pending = [job.settings for job in known if job.settings is not None and results[id(job)] is None]
+    found = find_finished(jobs)
+    pending = settings_of(job for job, result in found if result is None)
     room = find_room(launcher, pending) if launcher is not None and pending else None
     cost = estimate_cost(pending, places, room.count if room else workers, measure, preflight)
     cost.notes += [room.reason] if room else []
     rows: list[tuple[Job, str, Path | None]] = []
-    for job in jobs:
-        if (result := results.get(id(job))) is not None:
+    for job, result in found:
+        if result is not None:
             rows.append((job, "archived" if result.directory.is_file() else "finished", result.directory))
-        elif job.settings is None or job.settings.identity in cost.refused:
-            rows.append((job, "refused", None))
         else:
-            rows.append((job, "pending", None))
+            is_refused = job.settings is None or job.settings.identity in cost.refused
+            rows.append((job, "refused" if is_refused else "pending", None))
     return Preview(rows, cost)

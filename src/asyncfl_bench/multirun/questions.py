@@ -103,8 +103,7 @@ class AskedRuns:
         further runs would have the present one.
         """
         jobs = [job for seed in range(seeds) for job in self.jobs(seed).values()]
-        places = pending.places_of(jobs)
-        found = [result for result in pending.find_finished(jobs, places, repeated=True) if result is not None]
+        found = [result for _, result in pending.find_finished(jobs, repeated=True) if result is not None]
         if not found:
             return None
         runs = load_runs(*dict.fromkeys(result.directory for result in found))

@@ -138,7 +138,7 @@ class StagedSearch:
         pending_runs: list[Settings] = []
         for number, name in enumerate(self._stages, start=1):
             jobs = self._stage_jobs(name)
-            left = [job for job, result in zip(jobs, self._results(jobs), strict=True) if result is None]
+            left = [job for job, result in pending.find_finished(jobs, repeated=True) if result is None]
             pending_runs += settings_of(left)
             lines.append(f"stage {number}, {name}: {count_runs(len(jobs))}, {len(jobs) - len(left)} of them finished")
             if left and (later := sum(self.stages.most_runs[number - 1 :])):
@@ -306,7 +306,7 @@ class StagedSearch:
         return self._planned[key]
 
     def _results(self, jobs: list[Job]) -> list[RunResult | None]:
-        return pending.find_finished(jobs, pending.places_of(jobs), repeated=True)
+        return [result for _, result in pending.find_finished(jobs, repeated=True)]
 
 
 def late_score(result: RunResult, metric: str) -> float:
