@@ -9,7 +9,6 @@ import multiprocessing
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -76,29 +75,21 @@ class LocalProcesses(ThreadedTransport):
         for process in self._processes:
             process.thread.start()
 
-    def send(self, work: Work, vectors: WorkVectors) -> None:
-        self._process_of(work.client).add(work, vectors)
-
-    def forget(self, work: Work) -> None:
-        self._process_of(work.client).remove(work)
-
     def dismiss(self, client: int) -> None:
-        self._process_of(client).dismiss(client)
+        super().dismiss(client)
+        self._processes[client % len(self._processes)].dismiss(client)
 
     def close(self) -> None:
         self.closed = True
         for process in self._processes:
             process.end()
 
-    def _process_of(self, client: int) -> _ClientProcess:
-        return self._processes[client % len(self._processes)]
-
     def clients_here(self) -> set[int]:
         return {client for process in self._processes if process.here for client in process.clients}
 
 
 class _ClientProcess:
-    """The current process of some clients, and their work without a reply.
+    """The current process of some clients.
 
     here  the process has connected and lives
     """
@@ -107,34 +98,21 @@ class _ClientProcess:
         self.clients, self.here = list(clients), False
         self.thread = threading.Thread(target=self._run, name=f"afl-clients-{clients[0]}", daemon=True)
         self._transport = transport
-        self._work: deque[tuple[Work, WorkVectors]] = deque()
-        self._ready = threading.Condition()
         self._in_hand: Work | None = None
         self._process: Any = None
         self._dismissed: set[int] = set()
 
     # -- the server's thread -----------------------------------------------------------------------------------------
 
-    def add(self, work: Work, vectors: WorkVectors) -> None:
-        with self._ready:
-            self._work.append((work, vectors))
-            self._ready.notify()
-
-    def remove(self, work: Work) -> None:
-        with self._ready:
-            self._work = deque(pair for pair in self._work if pair[0].sequence != work.sequence)
-
     def dismiss(self, client: int) -> None:
-        with self._ready:
-            self._dismissed.add(client)
-            self._work = deque(pair for pair in self._work if pair[0].client != client)
+        self._dismissed.add(client)
         if self._is_over:
             self.end()
 
     def end(self) -> None:
         """End the process. Its thread then ends, or starts another one."""
-        with self._ready:
-            self._ready.notify()
+        with self._transport.changed:
+            self._transport.changed.notify_all()
         if (process := self._process) is not None:
             process.kill()
             process.join(1.0)
@@ -179,8 +157,8 @@ class _ClientProcess:
             if (lost := lost or self._take_first(problem)) is not None:  # it may never be back
                 self._transport.put_loss(self.clients, *lost)
             lost = None
-            with self._ready:
-                self._ready.wait(pause)
+            with self._transport.changed:
+                self._transport.changed.wait_for(lambda: self._is_over, pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _start_process(self) -> Connection:
@@ -230,10 +208,10 @@ class _ClientProcess:
 
     def _next_work(self) -> tuple[Work, WorkVectors] | None:
         while not self._is_over:
-            with self._ready:
-                if self._work and self._transport.is_open:
-                    return self._work.popleft()
-                self._ready.wait(0.2)
+            with self._transport.changed:
+                if (pair := self._transport.pop_work(self.clients.__contains__)) is not None:
+                    return pair
+                self._transport.changed.wait(0.2)
             if not self._process.is_alive():
                 raise EOFError
         return None
@@ -253,8 +231,8 @@ class _ClientProcess:
                 return
 
     def _take_first(self, problem: str) -> tuple[Work, str] | None:
-        with self._ready:
-            return (self._work.popleft()[0], problem) if self._work and self._transport.is_open else None
+        pair = self._transport.pop_work(self.clients.__contains__)
+        return None if pair is None else (pair[0], problem)
 
     def _set_here(self, here: bool) -> None:
         with self._transport.changed:

@@ -36,6 +36,7 @@ class ThreadedTransport(ABC):
         self.failure = self.refusal = ""
         self._n, self._started = n_clients, False
         self._stop: list[int] = []
+        self._queue: list[tuple[Work, WorkVectors]] = []
 
     @abstractmethod
     def begin(self) -> None:
@@ -45,17 +46,28 @@ class ThreadedTransport(ABC):
     def clients_here(self) -> set[int]:
         """Return the connected clients."""
 
-    @abstractmethod
     def send(self, work: Work, vectors: WorkVectors) -> None:
-        """Send work to its client, after the client's earlier work."""
+        """Queue work for its client, after the client's earlier work."""
+        with self.changed:
+            self._queue.append((work, vectors))
+            self.changed.notify_all()
 
-    @abstractmethod
     def forget(self, work: Work) -> None:
         """Drop work that is not needed any more."""
+        with self.changed:
+            self._queue = [pair for pair in self._queue if pair[0].sequence != work.sequence]
 
-    @abstractmethod
     def dismiss(self, client: int) -> None:
         """Send no more work to the client."""
+        with self.changed:
+            self._queue = [pair for pair in self._queue if pair[0].client != client]
+
+    def pop_work(self, is_ready: Callable[[int], bool]) -> tuple[Work, WorkVectors] | None:
+        """Return the oldest queued work of a client that is ready; None without it, and before all clients were
+        connected."""
+        with self.changed:
+            places = (place for place, (work, _) in enumerate(self._queue) if self.is_open and is_ready(work.client))
+            return None if (place := next(places, None)) is None else self._queue.pop(place)
 
     @abstractmethod
     def close(self) -> None:

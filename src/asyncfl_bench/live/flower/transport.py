@@ -9,9 +9,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from typing import Any, Protocol
 
@@ -65,14 +64,12 @@ def current_grid() -> MessageGrid:
 class _Client:
     """
     node     node of the client, which may be gone
-    queue    work to send
     current  sent work
     since    time of that sending, or since when the first queued work of an absent client waits
     """
 
     number: int
     node: _Node | None = None
-    queue: deque[tuple[Work, WorkVectors]] = field(default_factory=deque)
     current: Work | None = None
     since: float = 0.0
 
@@ -106,10 +103,9 @@ class FlowerTransport(ThreadedTransport):
     def send(self, work: Work, vectors: WorkVectors) -> None:
         client = self.clients[work.client]
         with self.changed:
-            if not client.queue and client.current is None:
+            if client.current is None and not self._has_work(client):
                 client.since = time.monotonic()
-            client.queue.append((work, vectors))
-            self.changed.notify_all()
+            super().send(work, vectors)
 
     def forget(self, work: Work) -> None:
         """Drop the work. The node still computes it, but its reply is not pulled."""
@@ -117,12 +113,15 @@ class FlowerTransport(ThreadedTransport):
         with self.changed:
             if client.current is not None and client.current.sequence == work.sequence:
                 client.current = None
-            client.queue = deque(pair for pair in client.queue if pair[0].sequence != work.sequence)
+            super().forget(work)
 
     def dismiss(self, client: int) -> None:
         with self.changed:
             self.clients[client].current = None
-            self.clients[client].queue.clear()
+            super().dismiss(client)
+
+    def _has_work(self, client: _Client) -> bool:
+        return any(work.client == client.number for work, _ in self._queue)
 
     def close(self) -> None:
         self.closed = True
@@ -152,8 +151,8 @@ class FlowerTransport(ThreadedTransport):
     def _lose_overdue_work(self, client: _Client, limit: float) -> None:
         if time.monotonic() < client.since + limit:
             return
-        if client.current is None and client.queue and not client.is_here:
-            client.current, _ = client.queue.popleft()
+        if client.current is None and not client.is_here and (pair := self.pop_work(client.number.__eq__)):
+            client.current, _ = pair
         self.lose_work(client, f"no upload within live.answer_within={limit:g} s")
 
     # -- nodes' threads ----------------------------------------------------------------------------------------------
@@ -171,12 +170,10 @@ class FlowerTransport(ThreadedTransport):
                 for client in node.clients:
                     if not client.is_here:
                         self._put_on(client, node)
-                waiting = [one for one in node.clients if one.node is node and one.queue and self.is_open]
-                if waiting:
-                    client = min(waiting, key=lambda one: one.queue[0][0].sequence)
-                    client.current, vectors = client.queue.popleft()
-                    client.since = time.monotonic()
-                    return client, client.current, vectors
+                if (pair := self.pop_work(lambda number: self.clients[number].node is node)) is not None:
+                    client = self.clients[pair[0].client]
+                    client.current, client.since = pair[0], time.monotonic()
+                    return client, *pair
                 self.changed.wait(LOOK)
         return None
 
