@@ -74,12 +74,12 @@ def check_settings(tree: dict[str, Any], default_steps: bool = False) -> Setting
     step = _default_step(tree, choices.get("model", ""))
     settings = Settings(
         default_steps=default_steps,
-        root=_to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
+        root=to_dataclass(RootConfig, {k: v for k, v in tree.items() if k in root_names}, ""),
         parts=_build_parts(tree, choices),
         trackers=_build_listed(tree, TRACKING),
         observers=_build_listed(tree, OBSERVERS),
         choices={name: choices[name] for name in (*PARTS, *ORIGINS) if choices.get(name) is not None},
-        **{name: _to_dataclass(cls, _section(tree, name), name) for name, cls in ROOT_SECTIONS.items()},
+        **{name: to_dataclass(cls, _section(tree, name), name) for name, cls in ROOT_SECTIONS.items()},
     )
     _check_paths(settings.root)
     if default_steps and step is not None:
@@ -161,7 +161,7 @@ def _build_part(node: Any, group: str, choice: str | None) -> Component:
         raise ConfigError(group, choice, "its yaml names no class; write the line _target_: MODULE.CLASS into it")
     target = part_class(f"{group}._target_", str(node["_target_"]))
     values = {k: v for k, v in node.items() if k != "_target_"}
-    return Component(target, _to_dataclass(target.Config, values, group))
+    return Component(target, to_dataclass(target.Config, values, group))
 
 
 def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Component]:
@@ -184,7 +184,7 @@ def _build_listed(tree: dict[str, Any], group: str) -> dict[str, Component]:
 _DATACLASSES: dict[tuple, Any] = {}  # jobs of a sweep share most of their sections
 
 
-def _to_dataclass(schema: type, values: dict, prefix: str):
+def to_dataclass(schema: type, values: dict, prefix: str):
     """Return ``values`` as a new instance of the dataclass ``schema``.
 
     Raises ConfigError for unknown keys, wrong types and values outside their range.
@@ -196,15 +196,13 @@ def _to_dataclass(schema: type, values: dict, prefix: str):
 
 
 def _build_dataclass(schema: type, values: dict, prefix: str):
-    """Build the dataclass as ``_to_dataclass``, without its cache."""
+    """As ``to_dataclass``, without its cache."""
     known = setting_fields(schema)
     dotted = f"{prefix}." if prefix else ""
     hints: dict[str, Any] = get_type_hints(schema)
     nested = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
     sections = {
-        name: _to_dataclass(
-            cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}"
-        )
+        name: to_dataclass(cast(type, cls), _section(values, name, dotted) if name in values else {}, f"{dotted}{name}")
         for name, cls in nested.items()
     }
     values = {key: value for key, value in values.items() if key not in nested}

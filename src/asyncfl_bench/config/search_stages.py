@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 from ..errors import check
 from ..files import read_yaml
+from ..ranges import CheckedSettings, at_least
+from .check import to_dataclass
 from .places import places
 
 STEPS = ("algorithm.eta", "client.lr")  # the first one that is searched is the step of a rule
@@ -17,8 +19,8 @@ STAGES_KEY = "hydra.sweeper.stages"
 Point = tuple[str, ...]  # overrides of the searched settings
 
 
-@dataclass(frozen=True)
-class Stages:
+@dataclass
+class Stages(CheckedSettings):
     """The stages that follow a search.
 
     search_seeds  all points run on the first one, the best ones on the others
@@ -27,35 +29,27 @@ class Stages:
     factors       of the step of this point, on ``factor_seeds``
     """
 
-    search_seeds: tuple[int, ...]
-    finalists: int
-    judged_seeds: tuple[int, ...]
-    factors: tuple[float, ...] = ()
-    factor_seeds: tuple[int, ...] = ()
+    search_seeds: list[int]
+    finalists: Annotated[int, at_least(1)]
+    judged_seeds: list[int]
+    factors: list[float] = field(default_factory=list)
+    factor_seeds: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("search_seeds", "judged_seeds", "factor_seeds"):
+            seeds = vars(self)[key]
+            ok = all(one >= 0 for one in seeds) and (seeds or key == "factor_seeds")
+            check(bool(ok), key, seeds, "a list of seeds, for example [100, 101]")
+        seen = {*self.search_seeds} & {*self.judged_seeds, *self.factor_seeds}
+        check(not seen, "judged_seeds", self.judged_seeds, "seeds that no point was chosen by")
+        check(all(one > 0 for one in self.factors), "factors", self.factors, "a list of numbers above 0")
 
     @classmethod
-    def from_settings(cls, given: Mapping[str, Any]) -> Stages:
+    def from_settings(cls, given: dict[str, Any]) -> Stages:
         """Return the stages of a sweep file. Raises ConfigError."""
-        known = {one.name for one in fields(cls)}
-        for key in given:
-            check(key in known, f"{STAGES_KEY}.{key}", given[key], f"left out; the keys are {', '.join(sorted(known))}")
-        for key in ("search_seeds", "judged_seeds", "factor_seeds"):
-            seeds = given.get(key, [])
-            ok = isinstance(seeds, list) and all(type(one) is int and one >= 0 for one in seeds)
-            check(
-                ok and (seeds or key == "factor_seeds"),
-                f"{STAGES_KEY}.{key}",
-                seeds,
-                "a list of seeds, for example [100, 101]",
-            )
-        shared = {*given["search_seeds"]} & {*given["judged_seeds"], *given.get("factor_seeds", [])}
-        check(not shared, f"{STAGES_KEY}.judged_seeds", given["judged_seeds"], "seeds that no point was chosen by")
-        finalists, factors = given.get("finalists"), given.get("factors", [])
-        check(type(finalists) is int and finalists > 0, f"{STAGES_KEY}.finalists", finalists, "a whole number above 0")
-        ok = isinstance(factors, list) and all(isinstance(one, (int, float)) and one > 0 for one in factors)
-        check(ok, f"{STAGES_KEY}.factors", factors, "a list of numbers above 0")
-        values: dict[str, Any] = {key: tuple(one) if isinstance(one, list) else one for key, one in given.items()}
-        return cls(**values)
+        stages: Stages = to_dataclass(cls, given, STAGES_KEY)
+        return stages
 
     @property
     def most_runs(self) -> tuple[int, ...]:

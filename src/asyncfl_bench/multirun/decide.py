@@ -8,7 +8,6 @@ command resumes.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -166,7 +165,7 @@ class Looks(AskedRuns):
 
     def _lacking_hours(self, jobs: Sequence[Job]) -> str:
         """Return why a look cannot begin within the hours; empty if it can, or if no finished run tells."""
-        if self.request.hours == math.inf:
+        if self.request.hours is None:
             return ""
         spent = (self._computed_seconds(self.decision.experiments) - self.decision.seconds_before) / 3600
         left = self.request.hours - spent

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any
 
-from ..config.overrides import Override, parse_override
-from ..errors import ConfigError, did_you_mean
+from ..config.check import to_dataclass
+from ..config.overrides import parse_override
+from ..errors import ConfigError, check
+from ..ranges import CheckedSettings, at_least, greater_than
 
-KEYS = ("decide", "decide.hours", "decide.claims", "decide.compare", "decide.tie")
 
-
-@dataclass(frozen=True)
-class Request:
+@dataclass
+class Request(CheckedSettings):
     """The request of ``decide=…``: claims of a page (empty: all), or a method that is compared with the others (empty:
     all pairs); the margin of a tie [points]; hours of computing of all new runs."""
 
-    claims: tuple[str, ...] = ()
+    claims: list[str] = field(default_factory=list)
     compare: str = ""
-    tie: float | None = None
-    hours: float = math.inf
+    tie: Annotated[float | None, at_least(0)] = None
+    hours: Annotated[float | None, greater_than(0)] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.claims and self.compare:
+            how = f"does not go with decide.compare={self.compare}; choose one"
+            raise ConfigError("claims", ",".join(self.claims), how)
+
+
+KEYS = ("decide", *(f"decide.{one.name}" for one in fields(Request)))
 
 
 def split_request(overrides: Sequence[str]) -> tuple[Request | None, list[str]]:
@@ -30,49 +39,24 @@ def split_request(overrides: Sequence[str]) -> tuple[Request | None, list[str]]:
     """
     parsed = [parse_override(text) for text in overrides]
     words = {one.key: one for one in parsed if one.section == "decide"}
-    rest = [one.text for one in parsed if one.key not in words]
+    rest = [one for one in parsed if one.key not in words]
+    given: dict[str, Any] = {}
     for key, one in words.items():
-        if key not in KEYS:
-            raise ConfigError(key, _given_text(one), f"must be one of {', '.join(KEYS)}{did_you_mean(key, KEYS)}")
-        if key != "decide.claims" and len(one.values) != 1:
-            raise ConfigError(key, _given_text(one), "must be one value")
-    values = {key: one.values[0] for key, one in words.items() if one.values}
-    switch = values.pop("decide", "false")
-    if switch.lower() in ("false", "null"):
-        for key, value in values.items():
-            raise ConfigError(key, value, "has no effect without decide=true; add it")
-        return None, rest
-    compare = values.get("decide.compare", "")
-    if switch.lower() != "true":
-        if compare:
-            raise ConfigError("decide", switch, "must be true beside decide.compare: one of them names the method")
-        compare = switch
-    hours, tie = _read_number(values, "decide.hours"), _read_number(values, "decide.tie")
-    if hours is not None and hours <= 0:
-        raise ConfigError("decide.hours", values["decide.hours"], "must be above 0, for example 8")
-    claims = words["decide.claims"].values if "decide.claims" in words else ()
-    if claims and compare:
-        raise ConfigError("decide.claims", ",".join(claims), f"does not go with decide.compare={compare}; choose one")
-    for one in map(parse_override, rest):
-        if one.key == "seed":
-            raise ConfigError("seed", _given_text(one), "decide=true chooses the seeds, from 0 on; leave seed out")
-        if one.key in ("resume", "rerun", "hydra/sweeper", "trials", "shard") or one.draw is not None:
-            raise ConfigError(one.key, _given_text(one), "does not go with decide=true; leave one of them out")
-    return Request(claims, compare, tie, math.inf if hours is None else hours), rest
-
-
-def _given_text(one: Override) -> str:
-    return one.text.partition("=")[2]
-
-
-def _read_number(values: Mapping[str, str], key: str) -> float | None:
-    """Return the finite number >= 0 of a key; None without one."""
-    if key not in values:
-        return None
-    try:
-        number = float(values[key])
-    except ValueError:
-        number = math.nan
-    if not 0 <= number < math.inf:
-        raise ConfigError(key, values[key], "must be a number >= 0, for example 0.5")
-    return number
+        is_list = key == "decide.claims"
+        check(is_list or (len(one.values) == 1 and not one.several), key, one.text.partition("=")[2], "one value")
+        given[key.removeprefix("decide.")] = [*one.values] if is_list else one.value
+    switch = given.pop("decide", None)
+    if switch is not None and not isinstance(switch, bool):
+        check("compare" not in given, "decide", switch, "true beside decide.compare: one of them names the method")
+        given["compare"] = switch
+    request: Request = to_dataclass(Request, given, "decide")
+    if switch is None or switch is False:
+        for key, value in given.items():
+            raise ConfigError(f"decide.{key}", value, "has no effect without decide=true; add it")
+        return None, [one.text for one in rest]
+    for one in rest:
+        if one.key in ("seed", "resume", "rerun", "hydra/sweeper", "trials", "shard") or one.draw is not None:
+            how = "does not go with decide=true; leave one of them out"
+            how = "decide=true chooses the seeds, from 0 on; leave seed out" if one.key == "seed" else how
+            raise ConfigError(one.key, one.text.partition("=")[2], how)
+    return request, [one.text for one in rest]

@@ -291,8 +291,7 @@ class StagedSearch:
 
     def _cell_jobs(self, cell: Cell, point: Point, seeds: Sequence[int]) -> list[Job]:
         """Return the job of a point on each seed. Raises ConfigError for a point that cannot run."""
-        first = self.stages.search_seeds[:1]
-        if tuple(seeds[:1]) == first and point in self.points[cell]:
+        if seeds[:1] == self.stages.search_seeds[:1] and point in self.points[cell]:
             rest = self._cell_jobs(cell, point, seeds[1:]) if len(seeds) > 1 else []
             return [self.points[cell][point], *rest]
         key = (cell, point, tuple(seeds))
