@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..config import compose, places
@@ -45,25 +44,27 @@ def run(
     run that fails later returns with ``result.ok`` False and the reason in ``result.summary["error"]``.
     """
     with locating_user_errors():
-        objects = Objects.from_arguments(overrides, settings)
+        overrides, settings, nodes, held = _take_objects(overrides, settings)
     with places.using_folders(config_dir):
         if isinstance(observers, str) or not isinstance(observers, Iterable):
             observers = [observers]
         named = [one for one in observers if isinstance(one, str)]
         given = [one for one in observers if not isinstance(one, str)]
         _check_observers(given)
-        words = [*list_overrides(*objects.others), *([f"observers=[{','.join(named)}]"] if named else [])]
+        words = [*list_overrides(overrides, settings), *([f"observers=[{','.join(named)}]"] if named else [])]
         if asks_for_multirun(words):
             sweeps = [word for word in words if word.startswith("sweep=")]
             key, _, value = [*sweeps, "hydra.mode=MULTIRUN"][0].partition("=")
             raise ConfigError(key, value, f"is a multirun: sweep({sweeps or words}) runs it")
         for one in map(parse_override, words):
+            if one.section in nodes:
+                how = f"does not go with an object as {one.section}; give it to the object itself"
+                raise ConfigError(one.key, "", how)
             if one.several:
                 axis = ",".join(one.values)
                 raise ConfigError(one.key, axis, f"is a list of values: sweep(['{one.key}={axis}']) runs them all")
-        with objects.lending_objects():
-            objects.refuse_settings(words)
-            settings_ = compose(words, objects.nodes)
+        with _lending_objects(held):
+            settings_ = compose(words, nodes)
             from ..experiment import execute, finished_result
 
             if given and (earlier := finished_result(settings_)) is not None:
@@ -83,10 +84,9 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDirs = None, **sett
     Returns a result for every run, in their order; one that did not finish has ``ok`` False and the reason in its
     ``summary["error"]``. Raises ConfigError for a value that no run can have, KeyboardInterrupt when it was stopped.
     """
-    objects = Objects.from_arguments(overrides, settings)
-    if objects.nodes:
+    if nodes := _take_objects(overrides, settings)[2]:
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
-        raise ConfigError(next(iter(objects.nodes)), "object", allowed)
+        raise ConfigError(next(iter(nodes)), "object", allowed)
     with places.using_folders(config_dir):
         from ..multirun.decide_words import split_request
         from ..multirun.pending import results
@@ -130,73 +130,50 @@ def list_overrides(overrides: Overrides, settings: Mapping[str, Any], *, axes: b
     return expand_overrides(words)
 
 
-@dataclass
-class Objects:
-    """What was given as an object.
+def _take_objects(
+    overrides: Overrides, settings: Mapping[str, Any]
+) -> tuple[Overrides, dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
+    """Return (overrides, settings) without the objects among them, what stands for these, and what they are.
 
-    others  (overrides, settings) without them
-    nodes   group -> the section of the config that stands for the object: its class, and the digest that identifies it
+    The third is by group the section of the config with the object's class and the digest that identifies it, the
+    fourth by digest what a run gets. Raises ConfigError or DataError for an object that is neither data nor a network.
     """
+    nodes: dict[str, dict[str, Any]] = {}
+    held: dict[str, Any] = {}
+    rest: list[dict[str, Any]] = []
+    for given in (overrides if isinstance(overrides, Mapping) else {}, settings):
+        objects = {key: value for key, value in given.items() if key in _OWN and not _is_name(value)}
+        rest.append({key: value for key, value in given.items() if key not in objects})
+        for group, value in objects.items():
+            target: type
+            if group == "dataset":
+                from ..data.given import GivenData, arrays_of, digest_of_arrays
 
-    others: tuple[Overrides, Mapping[str, Any]]
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    _held: dict[str, Any] = field(default_factory=dict)
+                target, made = GivenData, arrays_of(value)
+                digest = digest_of_arrays(made)
+            else:
+                from ..models.given import GivenModel, digest_of_network
 
-    @classmethod
-    def from_arguments(cls, overrides: Overrides, settings: Mapping[str, Any]) -> Objects:
-        """Separate objects from other overrides and settings.
+                target, made, digest = GivenModel, value, digest_of_network(value)
+            kind, name = getattr(value, "__name__", type(value).__name__), f"{target.__module__}.{target.__qualname__}"
+            nodes[group], held[digest] = {"_target_": name, "digest": digest, "kind": kind}, made
+    return (rest[0] if isinstance(overrides, Mapping) else overrides), rest[1], nodes, held
 
-        Raises ConfigError or DataError for an object that is neither data nor a network.
-        """
-        named = dict(overrides) if isinstance(overrides, Mapping) else {}
-        given = {key: value for key, value in (named | dict(settings)).items() if key in _OWN and not _is_name(value)}
-        rest = {key: value for key, value in named.items() if key not in given}
-        others = (
-            (rest if isinstance(overrides, Mapping) else overrides),
-            {key: value for key, value in settings.items() if key not in given},
-        )
-        found = cls(others)
-        if "dataset" in given:
-            from ..data.given import GivenData, arrays_of, digest_of_arrays
 
-            arrays = arrays_of(given["dataset"])
-            found._add_node("dataset", given["dataset"], GivenData, digest_of_arrays(arrays), arrays)
-        if "model" in given:
-            from ..models.given import GivenModel, digest_of_network
+@contextmanager
+def _lending_objects(held: Mapping[str, Any]) -> Iterator[None]:
+    """Make objects available to runs by their digests while the block is open."""
+    if not held:
+        yield
+        return
+    from ..data.given import HELD
 
-            model = given["model"]
-            found._add_node("model", model, GivenModel, digest_of_network(model), model)
-        return found
-
-    def _add_node(self, group: str, given: object, target: type, digest: str, value: object) -> None:
-        """Add the section that stands for a given object. value: what a run gets by the digest"""
-        kind = getattr(given, "__name__", type(given).__name__)
-        name = f"{target.__module__}.{target.__qualname__}"
-        self.nodes[group] = {"_target_": name, "digest": digest, "kind": kind}
-        self._held[digest] = value
-
-    def refuse_settings(self, words: list[str]) -> None:
-        """Raise ConfigError for settings of a group that an object replaces."""
-        for one in map(parse_override, words):
-            if one.section in self.nodes:
-                raise ConfigError(
-                    one.key, "", f"does not go with an object as {one.section}; give it to the object itself"
-                )
-
-    @contextmanager
-    def lending_objects(self) -> Iterator[None]:
-        """Make the objects available to runs by their digests while the block is open."""
-        if not self._held:
-            yield
-            return
-        from ..data.given import HELD
-
-        HELD.update(self._held)
-        try:
-            yield
-        finally:
-            for digest in self._held:
-                HELD.pop(digest, None)
+    HELD.update(held)
+    try:
+        yield
+    finally:
+        for digest in held:
+            HELD.pop(digest, None)
 
 
 def _is_name(value: object) -> bool:

@@ -41,18 +41,6 @@ _OF_A_RUN = re.compile(r"\$\{(?!hydra\.(?:sweep\.dir|job\.name|runtime\.\w+)\}|o
 
 
 @dataclass(frozen=True)
-class Draw:
-    """Range that a search draws from: ``interval(a,b)``, ``tag(log,…)`` of it, ``int(…)`` of it with both ends, or
-    ``tag(draw,choice(a,b))``."""
-
-    low: float = 0
-    high: float = 0
-    log: bool = False
-    whole: bool = False
-    choices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
 class Override:
     """One override of the command line.
 
@@ -62,7 +50,8 @@ class Override:
     several  True for a list of values, which only a multirun accepts
     special  True if it adds or deletes a key or names a package, which only Hydra's composition can do
     value    the single value, as Hydra understands it; None for a list and a deletion
-    draw     the range that a search draws from; ``values`` then has its text
+    draw     what a search draws from: Hydra's ``interval(a,b)``, ``tag(log,…)`` of it, ``int(…)`` of it with both
+             ends, or the texts of ``tag(draw,choice(a,b))``; ``values`` then has its text
     """
 
     text: str
@@ -71,7 +60,7 @@ class Override:
     several: bool
     special: bool
     value: Any
-    draw: Draw | None = None
+    draw: Any = None
 
     @property
     def is_deletion(self) -> bool:
@@ -184,23 +173,22 @@ def _check_sweep(parsed: Any) -> None:
         check(0 < steps <= MOST_RUNS, key, text, f"range(start,stop,step) of 1 to {MOST_RUNS} values")
 
 
-def _parse_draw(parsed: Any) -> Draw | None:
-    """Return the range of a search, or None for other overrides.
+def _parse_draw(parsed: Any) -> Any:
+    """Return what a search draws from: Hydra's interval, or texts; None for other overrides.
 
     Raises ConfigError for an empty range, and for a logarithmic one that is not positive.
     """
-    from hydra.core.override_parser.types import IntervalSweep, Sweep
+    from hydra.core.override_parser.types import IntervalSweep
 
     sweep = parsed.value() if parsed.is_sweep_override() else None
-    if isinstance(sweep, Sweep) and "draw" in sweep.tags and not isinstance(sweep, IntervalSweep):
-        return Draw(choices=tuple(_element_text(element) for element in parsed.sweep_iterator()))
     if not isinstance(sweep, IntervalSweep):
-        return None
+        is_drawn = sweep is not None and "draw" in sweep.tags
+        return tuple(_element_text(element) for element in parsed.sweep_iterator()) if is_drawn else None
     low, high, log = sweep.start, sweep.end, "log" in sweep.tags
     if low is None or high is None or not 0 < high - low < math.inf or (log and low <= 0):
         text = parsed.input_line.partition("=")[2]
         raise ConfigError(parsed.key_or_group, text, f"must have finite ends a < b{', both above 0' if log else ''}")
-    return Draw(low, high, log, isinstance(low, int) and isinstance(high, int))
+    return sweep
 
 
 def describe_multirun(key: str, values: str) -> str:

@@ -19,7 +19,7 @@ from omegaconf import OmegaConf
 
 from ..config.choices import choice_file, groups, papers_with
 from ..config.composition import Compositions, chosen_config, compose, expand_overrides
-from ..config.overrides import MOST_RUNS, Draw, Override, parse_override
+from ..config.overrides import MOST_RUNS, Override, parse_override
 from ..config.places import page_name
 from ..config.settings import SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, InputError, check, describe_place, format_value
@@ -119,7 +119,7 @@ class SearchedGrid:
     search: Search
 
     @cached_property
-    def ranges(self) -> dict[str, Draw]:
+    def ranges(self) -> dict[str, Any]:
         """The ranges by key. Their values are drawn."""
         values = {key: of[0] for key, of in sorted(self.grid.items()) if len(of) == 1}
         found = {key: parse_override(f"{key}={text}").draw for key, text in values.items()}
@@ -154,15 +154,16 @@ class SearchedGrid:
             yield tuple(text_of_draw(draw, float(share)) for draw, share in zip(self.ranges.values(), row, strict=True))
 
 
-def text_of_draw(draw: Draw, share: float) -> str:
-    """Return the value at ``share`` (0 <= share < 1) of the range, as text."""
-    if draw.choices:
-        return draw.choices[int(share * len(draw.choices))]
-    low, high = draw.low, draw.high + draw.whole  # a whole number's end is one of the numbers
-    value = low * (high / low) ** share if draw.log else low + share * (high - low)
-    if draw.whole:
-        return str(min(int(value), int(draw.high)))
-    return f"{min(max(float(f'{value:.{_DIGITS}g}'), draw.low), draw.high):g}"
+def text_of_draw(draw: Any, share: float) -> str:
+    """Return the value at ``share`` (0 <= share < 1) of ``Override.draw``, as text."""
+    if isinstance(draw, tuple):
+        return str(draw[int(share * len(draw))])
+    is_whole = isinstance(draw.start, int) and isinstance(draw.end, int)
+    low, high = draw.start, draw.end + is_whole  # a whole number's end is one of the numbers
+    value = low * (high / low) ** share if "log" in draw.tags else low + share * (high - low)
+    if is_whole:
+        return str(min(int(value), draw.end))
+    return f"{min(max(float(f'{value:.{_DIGITS}g}'), draw.start), draw.end):g}"
 
 
 def check_objective(settings: Settings) -> None:
