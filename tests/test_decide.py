@@ -13,11 +13,12 @@ import pytest
 from omegaconf import OmegaConf
 
 from asyncfl_bench import sweep
+from asyncfl_bench.analysis import verdicts
 from asyncfl_bench.analysis.decisions import Subject
 from asyncfl_bench.analysis.verdicts import claims_of_sweep
 from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.errors import EXIT_INTERRUPTED
-from asyncfl_bench.multirun import pending
+from asyncfl_bench.multirun import decide, pending, questions
 from asyncfl_bench.multirun.pending import SweepResult
 from asyncfl_bench.multirun.run import plan_multirun
 from asyncfl_bench.reports.cli import main as report
@@ -303,11 +304,11 @@ def test_claims_of_a_sweep_get_seeds_until_each_is_decided_or_hopeless(runner, a
 
 @pytest.mark.slow
 def test_a_changed_claim_starts_at_new_seeds(runner, afl_run, monkeypatch):
-    for module in ("analysis.verdicts", "multirun.questions"):
-        monkeypatch.setattr(f"asyncfl_bench.{module}.seen_seeds", lambda sweep, scale: 3)
+    for module in (verdicts, questions):
+        monkeypatch.setattr(module, "seen_seeds", lambda sweep, scale: 3)
     changed = [replace(one, changed=True) for one in claims_of_sweep("ace/figure2") if one.id == "figure2-ace-first"]
-    for module in ("analysis.verdicts", "multirun.questions"):
-        monkeypatch.setattr(f"asyncfl_bench.{module}.claims_of_sweep", lambda sweep: changed)
+    for module in (verdicts, questions, decide):
+        monkeypatch.setattr(module, "claims_of_sweep", lambda sweep: changed)
     runner.means |= {"ca2fl": 60.0, "delay_adaptive_asgd": 50.0, "fedbuff": 30.0}
     words = ["sweep=ace/figure2", "scale=smoke", "delay=exp_beta5", "heterogeneity.alpha=0.1"]
     answer = afl_run(*words, "decide=true", "decide.claims=figure2-ace-first")
