@@ -5,7 +5,6 @@ PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
 	$$name -c '$(FITS)' 2>/dev/null && echo $$name && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
-# with PyTorch for CPUs alone: INSTALLER="uv pip install --torch-backend=cpu --python .venv/bin/python"
 INSTALLER ?= $(BIN)/pip install
 # one test process per core, each with one torch thread; they take tests from each other when they run out
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
@@ -17,10 +16,12 @@ DEV := $(VENV)/.installed-dev
 crash bench peers golden: export WANDB_MODE := disabled
 
 $(STAMP): pyproject.toml
-	@echo "setting up $(VENV): 6 GB, most of it CUDA for PyTorch, and some minutes; README.md has a line that makes it 1.7 GB"
+	@echo "setting up $(VENV): $(if $(CPU),1.7 GB,6 GB (most of it CUDA; CPU=1 makes it 1.7 GB)) and some minutes"
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 to 3.13 found; make PYTHON=/path/to/python names one" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade pip
+	$(if $(CPU),$(BIN)/pip install --quiet uv)
+	$(if $(CPU),$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend=cpu torch torchvision)
 	$(INSTALLER) -e .
 	touch $(STAMP)
 
