@@ -12,7 +12,7 @@ import pandas as pd
 
 from ..analysis import claims
 from ..analysis.claims import JUDGED, NAME, PART, VERDICTS, Claim, PageVerdicts, Verdict, read_verdicts
-from ..analysis.names import rule_classes
+from ..analysis.names import algorithm_label, rule_classes
 from ..analysis.published import read_published
 from ..analysis.statistics import describe_seeds
 
@@ -153,8 +153,10 @@ def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
 
 
 def _rules_of_claim(claim: Claim) -> list[str]:
-    """Return the choices of ``algorithm`` that the claim compares, in the order of its comparison."""
+    """Return the choices of ``algorithm`` that the claim compares, in the order of its comparison, or else names."""
     decide, known = claim.decide, rule_classes()
+    if not decide:
+        return [rule for rule in known if re.search(rf"\b{re.escape(algorithm_label(rule))}\b", claim.sentence)]
     expected = decide.get("expected", {})
     groups = [group for group in decide.get("groups", ()) if group != "rest"]
     named = [*itertools.chain(*groups, decide.get("series", ()), decide.get("others", ()))]
