@@ -31,7 +31,7 @@ def kernels(tmp_path_factory):
 def own_folder(tmp_path, kernels, monkeypatch):
     """Runs go to the test's folder, and no test sees another's home, nor the archives of the checkout."""
     monkeypatch.setattr("asyncfl_bench.tracking.archive.checkout_directory", lambda: None)
-    monkeypatch.setattr("asyncfl_bench.config.places._by_hand", [])  # folders that another test named
+    monkeypatch.setattr("asyncfl_bench.config.part_sources._by_hand", [])  # folders that another test named
     monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
     monkeypatch.setattr("asyncfl_bench.experiment.preflight.SECONDS_TO_ANNOUNCE", 60.0)  # this machine may be busy
     monkeypatch.chdir(tmp_path)
@@ -78,7 +78,7 @@ def afl_run(monkeypatch, capsys):
 @pytest.fixture
 def forgotten_parts(monkeypatch):
     """No test names folders of parts, or imports modules of a user, for another."""
-    monkeypatch.setattr("asyncfl_bench.config.places._by_hand", [])
+    monkeypatch.setattr("asyncfl_bench.config.part_sources._by_hand", [])
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = {*sys.modules}
     yield

@@ -27,7 +27,7 @@ SECTIONS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "a function that writes": (
         "model._target_",
-        {"model": {"_target_": f"{PACKAGE}.tracking.archive.pack_archive", "places": ["."], "target": "imported"}},
+        {"model": {"_target_": f"{PACKAGE}.tracking.archive.pack_archive", "paths": ["."], "target": "imported"}},
     ),
     "a function of Python": ("model._target_", {"model": {"_target_": "os.mkdir", "path": "imported"}}),
     "what a module imported": ("model._target_", {"model": {"_target_": f"{PACKAGE}.files.Path.touch"}}),

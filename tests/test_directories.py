@@ -15,7 +15,7 @@ from tiers import slow
 from asyncfl_bench import load_runs, run
 from asyncfl_bench.analysis.matching import LABEL
 from asyncfl_bench.analysis.selection import planned_frame
-from asyncfl_bench.config.places import using_folders
+from asyncfl_bench.config.part_sources import using_folders
 from asyncfl_bench.errors import BenchError, ConfigError
 from asyncfl_bench.experiment import result
 from asyncfl_bench.multirun.jobs import plan

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench.config import manual
 from asyncfl_bench.config.overrides import PRESETS
-from asyncfl_bench.config.places import config_directory
+from asyncfl_bench.config.part_sources import config_directory
 from asyncfl_bench.errors import ConfigError, format_value
 from asyncfl_bench.files import is_locked
 from asyncfl_bench.multirun.axes import sweep_grids

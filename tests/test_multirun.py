@@ -20,7 +20,7 @@ from omegaconf import OmegaConf
 
 from asyncfl_bench import run
 from asyncfl_bench.config import compose
-from asyncfl_bench.config.places import using_folders
+from asyncfl_bench.config.part_sources import using_folders
 from asyncfl_bench.config.settings import RESULTS_VERSION
 from asyncfl_bench.data.datasets import Digits
 from asyncfl_bench.errors import ConfigError
@@ -33,7 +33,7 @@ from asyncfl_bench.multirun import pending, preview, probe
 from asyncfl_bench.multirun.axes import sweep_name
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.launchers import workers_of
-from asyncfl_bench.multirun.pending import SweepProgress, SweepResult, describe_failures, places_of
+from asyncfl_bench.multirun.pending import SweepProgress, SweepResult, describe_failures, finished_paths
 from asyncfl_bench.multirun.preview import (
     RunCost,
     describe_measured_time,
@@ -374,7 +374,7 @@ def test_a_run_of_another_sweep_below_output_dir_is_not_run_again(afl_run):
 
     def pending(*more):
         jobs = plan([*words, *more])
-        return [job.settings.root.seed for job in jobs if job.finished_result(places_of(jobs)) is None]
+        return [job.settings.root.seed for job in jobs if job.finished_result(finished_paths(jobs)) is None]
 
     assert pending() == pending("hydra.sweep.dir=${output_dir}/paper/mine") == [0]  # whose own folder is beside it
     begun = [job for folder in ("a", "z") for job in plan([*words, "seed=1"], folder)]
@@ -413,7 +413,7 @@ def test_a_run_that_diverged_is_not_run_again_wherever_it_lies(packed):
         pack_archive(["runs"], "results/packed.parquet")
         shutil.rmtree("runs")
     jobs = plan(words)
-    result = jobs[0].finished_result(places_of(jobs))
+    result = jobs[0].finished_result(finished_paths(jobs))
     assert result.summary["exit_status"] == "diverged" and result.directory.is_file() == packed
 
 

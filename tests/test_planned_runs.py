@@ -16,7 +16,7 @@ from asyncfl_bench.config.choices import composition, options
 from asyncfl_bench.config.composition import expand_overrides
 from asyncfl_bench.config.manual import describe_root_settings, describe_settings
 from asyncfl_bench.config.overrides import parse_override
-from asyncfl_bench.config.places import use_folders
+from asyncfl_bench.config.part_sources import use_folders
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import describe_planning, plan

@@ -16,7 +16,7 @@ from asyncfl_bench.config.settings import identity_of_tree
 from asyncfl_bench.errors import ConfigError, InputError
 from asyncfl_bench.experiment import finished_result, machine
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.pending import places_of
+from asyncfl_bench.multirun.pending import finished_paths
 from asyncfl_bench.tracking.archive import archived_summaries
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -99,7 +99,7 @@ def test_a_finished_run_of_a_gpu_counts_as_tf32_alone(earlier, afl_run):
     assert (row["status"], row["precision"], row["identity"]) == ("ok", "tf32", tf32.identity)
     assert row["name"] == tf32.name and row["experiment"] == row["summary.experiment"] == tf32.experiment
     assert finished_result(compose(WORDS)) is None
-    assert places_of(plan([*WORDS, "precision=tf32"], None)) == {tf32.identity: place}
+    assert finished_paths(plan([*WORDS, "precision=tf32"], None)) == {tf32.identity: place}
     before = {path: path.read_bytes() for path in place.iterdir()}
     done = afl_run(*WORDS)
     assert done.returncode == 2 and done.stderr.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from asyncfl_bench.config import options
-from asyncfl_bench.config.places import config_directory
+from asyncfl_bench.config.part_sources import config_directory
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.ranges import CheckedSettings, Configured, at_least, describe_range, greater_than, one_of, within

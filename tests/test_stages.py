@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from asyncfl_bench import load_bank, sweep
-from asyncfl_bench.config import places
+from asyncfl_bench.config import part_sources
 from asyncfl_bench.config.choices import variant
 from asyncfl_bench.config.overrides import parse_override
 from asyncfl_bench.config.search_stages import multiply_step
@@ -89,8 +89,8 @@ def own_rule(tmp_path: Path, monkeypatch, space: str) -> list[str]:
     file = tmp_path / "mine/algorithm/mine.yaml"
     file.parent.mkdir(parents=True)
     file.write_text(text)
-    monkeypatch.setattr(places, "_by_hand", [])
-    places.use_folders(["mine"])
+    monkeypatch.setattr(part_sources, "_by_hand", [])
+    part_sources.use_folders(["mine"])
     return ["sweep=bank", "algorithm=mine", "scale=smoke", "paper=bank/digits"]
 
 
@@ -108,12 +108,12 @@ def test_a_plan_of_stages_shows_the_ranges_and_the_folder_that_has_all_runs(tmp_
     assert folder == str(tmp_path / "runs/bank/published-smoke")
     assert "time: unknown" in text  # of runs that are none of the bank
     words = ["sweep=bank", "algorithm=fedprox", "paper=bank/digits,bank/unjudged", "threads=1"]
-    world = places.places()[0].conf / "paper/bank/digits.yaml"
+    world = part_sources.part_sources()[0].conf / "paper/bank/digits.yaml"
     unjudged = tmp_path / "more/paper/bank/unjudged.yaml"
     unjudged.parent.mkdir(parents=True)
     unjudged.write_text(world.read_text("utf-8").replace("batch_size: 10", "batch_size: 11"))
-    monkeypatch.setattr(places, "_by_hand", [])
-    places.use_folders(["more"])
+    monkeypatch.setattr(part_sources, "_by_hand", [])
+    part_sources.use_folders(["more"])
     text = StagedSearch(words, stages_or_none(words)).plan()
     found = re.search(r"^time: about 0:(\d\d):(\d\d) for 34 runs, at the median of the bank's rules (.*)$", text, re.M)
     assert found and 30 < 60 * int(found[1]) + int(found[2]) < 600

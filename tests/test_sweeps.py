@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tiers import slow
 
-from asyncfl_bench.config import choices, compose, places
+from asyncfl_bench.config import choices, compose, part_sources
 from asyncfl_bench.config.choices import variant
 from asyncfl_bench.config.settings import PARTS
 from asyncfl_bench.experiment import execute, finished_result
@@ -51,7 +51,7 @@ def test_a_refused_job_is_told_as_such_whatever_summary_an_earlier_run_left(tmp_
     from asyncfl_bench.multirun.pending import _outcome
 
     settings = compose(["algorithm=asgd", f"hydra.run.dir={tmp_path}"])
-    settings.place = tmp_path
+    settings.named_directory = tmp_path
     (tmp_path / "summary.json").write_text('{"exit_status": "interrupted", "error": null}')
     assert _outcome(Job([], settings), None) == "interrupted: None"
     assert _outcome(Job([], settings, "failed: began with other samples"), None) == "failed: began with other samples"
@@ -217,8 +217,8 @@ def test_one_value_of_a_setting_that_only_the_swept_algorithm_has_narrows_a_swee
 
 
 def test_an_edited_yaml_counts_at_once(tmp_path, monkeypatch):
-    shutil.copytree(places.config_directory(), tmp_path / "conf")
-    monkeypatch.setattr(places, "config_directory", lambda: tmp_path / "conf")
+    shutil.copytree(part_sources.config_directory(), tmp_path / "conf")
+    monkeypatch.setattr(part_sources, "config_directory", lambda: tmp_path / "conf")
     assert compose([]).parts["client"].config.lr == 0.1
     path = tmp_path / "conf/client/sgd.yaml"
     path.write_text(f"{path.read_text()}lr: 0.7\n")

@@ -145,10 +145,10 @@ def did_you_mean(word: object, known) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the kind and the message of an error in one line, with the place in the user's code where it arose."""
-    place = user_location(error)
+    """Return the kind and the message of an error in one line, with the line in the user's code where it arose."""
+    location = user_location(error)
     text = f"{type(error).__name__}: {error.msg}" if isinstance(error, SyntaxError) else typed_line(error)
-    return f"{text} ({place})" if place else text
+    return f"{text} ({location})" if location else text
 
 
 def user_location(error: BaseException) -> str:
@@ -156,20 +156,20 @@ def user_location(error: BaseException) -> str:
 
     Lines that called this package do not count. Returns an empty string where there is none.
     """
-    place = ""
+    location = ""
     called = False
     for frame, line in traceback.walk_tb(error.__traceback__):
         file = frame.f_code.co_filename
         if any(Path(file).is_relative_to(folder) for folder in _OURS):
             called = True
         elif called and is_user_file(file):
-            place = describe_place(file, line)
+            location = describe_location(file, line)
     if isinstance(error, SyntaxError) and is_user_file(error.filename or "<"):
-        return describe_place(str(error.filename), error.lineno)
-    return place
+        return describe_location(str(error.filename), error.lineno)
+    return location
 
 
-def describe_place(file: str | Path, line: int | None = None) -> str:
+def describe_location(file: str | Path, line: int | None = None) -> str:
     """Return ``mine.py, line 9``, with the path as seen from the current directory where the file is below it."""
     path = Path(file)
     shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
@@ -181,9 +181,9 @@ def is_built_in(target: Any) -> bool:
     return bool(target.__module__.partition(".")[0] == PACKAGE)
 
 
-def place_of_code(code: CodeType) -> str:
+def location_of_code(code: CodeType) -> str:
     """Return the file and the first line of a function's code; an empty string for code of this package."""
-    return describe_place(code.co_filename, code.co_firstlineno) if is_user_file(code.co_filename) else ""
+    return describe_location(code.co_filename, code.co_firstlineno) if is_user_file(code.co_filename) else ""
 
 
 def wrong_return(part: object, method: str, answer: object, expected: str) -> BenchError:
@@ -192,9 +192,9 @@ def wrong_return(part: object, method: str, answer: object, expected: str) -> Be
     expected  continues "must return"
     """
     cls = part.__class__  # of a ProbedRule the class of its rule
-    place = place_of_code(code) if (code := getattr(getattr(cls, method), "__code__", None)) else ""
+    location = location_of_code(code) if (code := getattr(getattr(cls, method), "__code__", None)) else ""
     said = f"{cls.__name__}.{method} returned {answer!r:.100}: it must return {expected}"
-    return BenchError(f"{place}: {said}" if place else said)
+    return BenchError(f"{location}: {said}" if location else said)
 
 
 def is_user_file(file: str) -> bool:
@@ -213,9 +213,9 @@ def locating_user_errors() -> Iterator[None]:
     except (BenchError, Stopped):
         raise
     except (Exception, SystemExit) as error:
-        if lacks_memory(error) or not (place := user_location(error)):
+        if lacks_memory(error) or not (location := user_location(error)):
             raise
-        raise InputError(f"{place}: {typed_line(error)}") from error
+        raise InputError(f"{location}: {typed_line(error)}") from error
 
 
 @contextmanager
@@ -234,17 +234,17 @@ def _describe_yaml_error(file: Path, error: Exception) -> str:
     import yaml
 
     if (line := _line_of_loop(file)) is not None:
-        return f"{describe_place(file, line)}: the alias is within what it repeats; write the values instead"
+        return f"{describe_location(file, line)}: the alias is within what it repeats; write the values instead"
     problem = str(getattr(error, "problem", None) or error).strip()
     mark: Any = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     if mark is None:
-        return f"{describe_place(file)}: cannot be read: {problem.partition(chr(10))[0]}"
+        return f"{describe_location(file)}: cannot be read: {problem.partition(chr(10))[0]}"
     last = len(file.read_text(encoding="utf-8").splitlines())  # an error at the end is said of the line after it
-    place = describe_place(file, min(mark.line + 1, last))
+    location = describe_location(file, min(mark.line + 1, last))
     if problem.startswith("found duplicate key"):
-        return f"{place}: {problem.removeprefix('found duplicate ')} is set before; remove one of the two lines"
+        return f"{location}: {problem.removeprefix('found duplicate ')} is set before; remove one of the two lines"
     wrong = "is not YAML" if not isinstance(error, yaml.constructor.ConstructorError) else "cannot be read"
-    return f"{place}: {wrong}: {problem}; write a line KEY: VALUE for each setting"
+    return f"{location}: {wrong}: {problem}; write a line KEY: VALUE for each setting"
 
 
 def _line_of_loop(file: Path) -> int | None:

@@ -6,7 +6,7 @@ import sys
 from collections import deque
 from typing import Any
 
-from .errors import PACKAGE, InputError, describe_place, is_built_in
+from .errors import PACKAGE, InputError, describe_location, is_built_in
 
 
 class Stateful:
@@ -78,6 +78,6 @@ def _set_attribute(part: RunAttributes, name: str, value: object) -> None:
         if not (is_ours or (name in part._settable and name in vars(part))):
             is_tensor = hasattr(present, "copy_")
             instead = f"change it in place, self.{name}.copy_(...)" if is_tensor else "choose another name"
-            place = describe_place(caller.f_code.co_filename, caller.f_lineno)
-            raise InputError(f"{place}: self.{name} is set by the run; {instead}")
+            location = describe_location(caller.f_code.co_filename, caller.f_lineno)
+            raise InputError(f"{location}: self.{name} is set by the run; {instead}")
     object.__setattr__(part, name, value)

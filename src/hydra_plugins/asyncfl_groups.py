@@ -1,4 +1,4 @@
-"""Yaml that Hydra would not find: groups of other places, the folder ``sweeps/``, and sections of papers and sweeps.
+"""Yaml that Hydra would not find: groups of other sources, the folder ``sweeps/``, and sections of papers and sweeps.
 
 ``sweep=ace/figure2`` is ``sweeps/ace/figure2.yaml``. Settings that a file of `paper` or `sweep` has for one profile,
 algorithm or scale are in its sections (asyncfl_bench.config.choices). Each kind of section is a group for Hydra.
@@ -23,15 +23,15 @@ _pickles: dict[tuple[str, Path, int], bytes] = {}  # a file by source, path and 
 
 
 class GroupFolders(FileConfigSource):
-    """The yaml files of one place without their sections, and the sections of all places, ``asyncfl://CONF``.
+    """The yaml files of one source without their sections, and the sections of all sources, ``asyncfl://CONF``.
 
-    A place is a folder of groups (asyncfl_bench.config.places)."""
+    A source is a folder of groups (asyncfl_bench.config.part_sources)."""
 
     def __init__(self, provider: str, path: str):
-        from asyncfl_bench.config.places import places
+        from asyncfl_bench.config.part_sources import part_sources
 
         ConfigSource.__init__(self, provider=provider, path=path)
-        self._place = next(place for place in places() if str(place.conf) == self.path)
+        self._source = next(source for source in part_sources() if str(source.conf) == self.path)
 
     @staticmethod
     def scheme() -> str:
@@ -55,7 +55,7 @@ class GroupFolders(FileConfigSource):
         """Return a file without its sections. Raises ConfigError."""
         from asyncfl_bench.config.choices import SECTIONS
         from asyncfl_bench.config.settings import ORIGINS
-        from asyncfl_bench.errors import ConfigError, describe_place, locating_yaml_errors
+        from asyncfl_bench.errors import ConfigError, describe_location, locating_yaml_errors
 
         group, _, choice = config_path.partition("/")
         with locating_yaml_errors(group, choice, file):
@@ -63,9 +63,9 @@ class GroupFolders(FileConfigSource):
         written: Any = result.config
         if not OmegaConf.is_dict(written):
             write = "write a line KEY: VALUE for each setting"
-            raise ConfigError(group, choice, f"{describe_place(file)}: holds a list; {write}")
+            raise ConfigError(group, choice, f"{describe_location(file)}: holds a list; {write}")
         if group in ORIGINS and written and result.header["package"] != "_global_":
-            raise ConfigError(group, choice, f"{describe_place(file, 1)}: must be the line # @package _global_")
+            raise ConfigError(group, choice, f"{describe_location(file, 1)}: must be the line # @package _global_")
         for section in SECTIONS:
             written.pop(section, None)
         result.config = _with_defaults(group, written)
@@ -81,12 +81,12 @@ class GroupFolders(FileConfigSource):
         if config_path == "":
             return [*super().list("", results_filter), "sweep"]
         if config_path in NESTED:  # for shell completion, which looks for choices in a group's own folder only
-            return sorted(self._place.choices(config_path)) if results_filter != ObjectType.GROUP else []
+            return sorted(self._source.choices(config_path)) if results_filter != ObjectType.GROUP else []
         return super().list(self._placed(config_path), results_filter)
 
     def _placed(self, config_path: str) -> str:
         group, slash, rest = config_path.partition("/")
-        return f"{self._place.folder(group)}{slash}{rest}" if group in NESTED else config_path
+        return f"{self._source.folder(group)}{slash}{rest}" if group in NESTED else config_path
 
 
 def _section(config_path: str) -> dict[str, Any] | None:
@@ -171,11 +171,11 @@ class AsyncflSearchPath(SearchPathPlugin):
     """Adds these sources to those that Hydra searches, this package's own before the folder that Hydra itself reads."""
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        from asyncfl_bench.config.places import BY_HAND, named_folders, places
+        from asyncfl_bench.config.part_sources import BY_HAND, named_folders, part_sources
 
-        path, (own, *others) = search_path.get_path(), places()
+        path, (own, *others) = search_path.get_path(), part_sources()
         at = [number for number, one in enumerate(path) if one.path.removeprefix("file://") == str(own.conf)]
-        path.insert(at[0] if at else len(path), SearchPathElement(own.source, f"asyncfl://{own.conf}"))
-        for place in others:
-            provider = BY_HAND if place.conf in named_folders() else place.source
-            search_path.append(provider, f"asyncfl://{place.conf}")
+        path.insert(at[0] if at else len(path), SearchPathElement(own.label, f"asyncfl://{own.conf}"))
+        for source in others:
+            provider = BY_HAND if source.conf in named_folders() else source.label
+            search_path.append(provider, f"asyncfl://{source.conf}")

@@ -55,7 +55,7 @@ def run_rule(algorithm: str, delay: str) -> tuple:
     from asyncfl_bench.algorithms.common.split import SplitRule
     from asyncfl_bench.config.choices import choice_file
     from asyncfl_bench.config.classes import part_class
-    from asyncfl_bench.config.places import class_names
+    from asyncfl_bench.config.part_sources import class_names
 
     with tempfile.TemporaryDirectory() as folder:
         words = [*WORDS, f"algorithm={algorithm}", f"delay={delay}", f"output_dir={folder}"]

@@ -8,7 +8,7 @@ import yaml
 
 from asyncfl_bench.algorithms.common.trial import after_each
 from asyncfl_bench.config import options
-from asyncfl_bench.config.places import config_directory
+from asyncfl_bench.config.part_sources import config_directory
 
 
 def rule_of(name):

@@ -628,7 +628,7 @@ def test_a_small_test_set_widens_only_the_intervals_of_its_own_cell():
     measured = GivenValues(pd.concat(both_cells), ["dataset"])
     pairs = compare_pairs(measured, "best", "iteration", levels=None).set_index("cell")["contrast"]
     claim = Claim("ace", "x", "i", "p", "s", ("ace/figure2",), ORDER | {"measure": "best"})
-    judged = {one.place["dataset"]: one for one in judge_claim(claim, measured).contrasts}
+    judged = {one.cell_keys["dataset"]: one for one in judge_claim(claim, measured).contrasts}
     for name, step in (("small", 1), ("large", 0.01)):
         half = stats.t.ppf(0.975, 2) * step / math.sqrt(6) / math.sqrt(3)
         assert pairs[name].interval.low == pytest.approx(2 - half)
@@ -761,7 +761,7 @@ WITHOUT_CLAIMS = {"afbs/ablation", "afbs/momentum", "fedecho/server_time", "fede
 @pytest.mark.parametrize("paper", PAPERS)
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = read_claims(paper)
-    assert len(found) > 15 and all(claim.place and claim.sentence and claim.item for claim in found)
+    assert len(found) > 15 and all(claim.passage and claim.sentence and claim.item for claim in found)
     readings = {sweep for claim in found for sweep in claim.readings}
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
     assert readings <= sweeps
@@ -867,7 +867,7 @@ def test_orders_name_their_source_and_table_a2s_is_not_figure_3as():
 
 
 def read_ill_formed(folder: Path, monkeypatch, text: str) -> None:
-    head = "name: ACE\nclaims:\n- {id: x, item: i, place: p, sentence: s, "
+    head = "name: ACE\nclaims:\n- {id: x, item: i, passage: p, sentence: s, "
     (folder / "claims.yaml").write_text(head + text + "}\n")
     monkeypatch.setattr(claims, "paper_folders", lambda: {"ace": folder})
     claims._read_content.cache_clear()

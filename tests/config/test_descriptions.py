@@ -10,7 +10,7 @@ from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.classes import class_sections, part_class
 from asyncfl_bench.config.manual import _comments, describe_settings
-from asyncfl_bench.config.places import class_names, config_directory
+from asyncfl_bench.config.part_sources import class_names, config_directory
 from asyncfl_bench.config.settings import PARTS, ROOT_SECTIONS, SEARCH_SPACE, TRACKING, RootConfig
 from asyncfl_bench.ranges import default_values, setting_texts
 

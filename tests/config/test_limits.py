@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from asyncfl_bench.config import compose, places
+from asyncfl_bench.config import compose, part_sources
 from asyncfl_bench.multirun.jobs import plan
 
 
@@ -39,7 +39,7 @@ def test_a_limit_on_the_command_line_replaces_those_of_files(words, expected):
 def test_a_limit_in_a_yaml_of_ones_own_replaces_the_usual_one(tmp_path):
     (tmp_path / "conf/paper").mkdir(parents=True)
     (tmp_path / "conf/paper/mine.yaml").write_text("# @package _global_\n# Mine.\nbudget:\n  uploads: 70\n")
-    with places.using_folders([tmp_path / "conf"]):
+    with part_sources.using_folders([tmp_path / "conf"]):
         assert limits("paper=mine") == {"uploads": 70}
 
 

@@ -4,11 +4,11 @@ from functools import partial
 
 import pytest
 
-from asyncfl_bench.config import places
+from asyncfl_bench.config import part_sources
 from asyncfl_bench.config.choices import VARIANTS, composition, options, papers_with, variant
 from asyncfl_bench.config.manual import describe_choices
 
-ROOT = places.config_directory().parent
+ROOT = part_sources.config_directory().parent
 GLOBAL = "# @package _global_\n# A paper\n"
 BASE = """seed: 3
 profiles:
@@ -27,7 +27,7 @@ def write_papers(folder, **texts):
     for name, text in texts.items():
         (folder / "paper").mkdir(exist_ok=True)
         (folder / "paper" / f"{name}.yaml").write_text(GLOBAL + text)
-    places.use_folders([folder])
+    part_sources.use_folders([folder])
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from asyncfl_bench import load_runs, run
 from asyncfl_bench.analysis.matching import group_runs
 from asyncfl_bench.config import compose
 from asyncfl_bench.config.classes import digest_code, digest_modules
-from asyncfl_bench.config.places import using_folders
+from asyncfl_bench.config.part_sources import using_folders
 from asyncfl_bench.experiment import finished_result
 from asyncfl_bench.multirun.jobs import plan
 from asyncfl_bench.multirun.run import describe_best_trials

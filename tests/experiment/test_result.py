@@ -13,7 +13,7 @@ from asyncfl_bench import load_runs, run
 from asyncfl_bench.config import compose
 from asyncfl_bench.experiment import execute, finished_result
 from asyncfl_bench.multirun.jobs import plan
-from asyncfl_bench.multirun.pending import places_of
+from asyncfl_bench.multirun.pending import finished_paths
 from asyncfl_bench.tracking.archive import archives_by_identity as archives_of
 from asyncfl_bench.tracking.archive import pack_archive
 
@@ -81,17 +81,17 @@ def test_a_directory_that_a_report_leaves_out_does_not_finish_a_run(place):
     (job,) = plan(WORDS, ["hydra.sweep.dir=runs/mine" if place == "its own" else "hydra.sweep.dir=runs/another"])
     result = execute(job.settings)
     jobs = plan(WORDS, ["hydra.sweep.dir=runs/mine"])
-    assert jobs[0].finished_result(places_of(jobs)) is not None
+    assert jobs[0].finished_result(finished_paths(jobs)) is not None
     metrics = result.directory / "metrics.jsonl"
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     metrics.write_text("".join(json.dumps({**line, "test/accuracy": 0.5}) + "\n" for line in lines))
     assert load_runs(result.directory)["status"].tolist() == ["inconsistent"]
-    assert jobs[0].finished_result(places_of(jobs)) is None
+    assert jobs[0].finished_result(finished_paths(jobs)) is None
     again = execute(jobs[0].settings)  # not from a checkpoint that has its points
     assert again.summary["final"] == result.summary["final"]
-    assert jobs[0].finished_result(places_of(jobs)) is not None and load_runs(again.directory)["status"].tolist() == [
-        "ok"
-    ]
+    assert jobs[0].finished_result(finished_paths(jobs)) is not None and load_runs(again.directory)[
+        "status"
+    ].tolist() == ["ok"]
 
 
 def test_an_archive_that_was_written_anew_is_read_anew(archived):

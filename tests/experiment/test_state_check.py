@@ -12,7 +12,7 @@ from asyncfl_bench.algorithms.base import BufferConfig
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.check import part_class
 from asyncfl_bench.config.choices import choice_file
-from asyncfl_bench.config.places import class_names
+from asyncfl_bench.config.part_sources import class_names
 from asyncfl_bench.experiment import machine, state_check
 
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "n_clients=4", "algorithm=asgd", "algorithm.eta=0.1"]

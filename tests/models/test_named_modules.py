@@ -75,9 +75,9 @@ def test_it_trains_as_the_same_module_does_as_an_object(parts):
 def test_a_changed_network_is_another_run(parts, monkeypatch):
     def identity() -> str:
         monkeypatch.delitem(sys.modules, "networks_of_mine", raising=False)
-        from asyncfl_bench.config import places
+        from asyncfl_bench.config import part_sources
 
-        with places.using_folders([parts]):
+        with part_sources.using_folders([parts]):
             return compose(["model=net"]).identity
 
     before = identity()
@@ -87,9 +87,9 @@ def test_a_changed_network_is_another_run(parts, monkeypatch):
 
 
 def test_arguments_may_have_the_names_of_facts_of_the_projects_models(parts):
-    from asyncfl_bench.config import places
+    from asyncfl_bench.config import part_sources
 
-    with places.using_folders([parts]):
+    with part_sources.using_folders([parts]):
         arguments = compose(["model=deep"]).parts["model"].config.arguments
     assert arguments == {"layers": 4, "normalised_groups": 2, "batch_norm": [1, 2], "statistics_rate": []}
 

@@ -18,16 +18,16 @@ claims:
   - &order
     id: faster
     item: figure 1
-    place: section 5
+    passage: section 5
     sentence: ACE is faster than FedBuff
     readings: [demo/figure1, demo/figure1_arrivals]
     decide: {kind: order, measure: late, groups: [[ace], [fedbuff]]}
   - {<<: *order, id: equal-time, sentence: ACE ends higher in the same time, board: question}
   - {<<: *order, id: state, sentence: ACE keeps |B| vectors, board: construction}
   - {<<: *order, id: data, sentence: ACE ends highest, for_each: {paper: {demo/cifar: CIFAR, demo/mnist: MNIST}}}
-  - {<<: *order, id: higher, sentence: ACE is more accurate than FedBuff, place: abstract, abstract: true}
-  - {id: bound, item: theorem 1, place: section 4, sentence: ACE converges, blocked: runs do not decide a bound}
-  - {id: cost, item: table 9, place: section 6, sentence: ACE is cheaper, not_run: no sweep}
+  - {<<: *order, id: higher, sentence: ACE is more accurate than FedBuff, passage: abstract, abstract: true}
+  - {id: bound, item: theorem 1, passage: section 4, sentence: ACE converges, blocked: runs do not decide a bound}
+  - {id: cost, item: table 9, passage: section 6, sentence: ACE is cheaper, not_run: no sweep}
 """
 
 

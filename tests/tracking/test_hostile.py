@@ -25,7 +25,7 @@ from asyncfl_bench.analysis.decisions import Decision, read_decision
 from asyncfl_bench.config import compose, options
 from asyncfl_bench.config.choices import choice_file
 from asyncfl_bench.config.classes import part_class
-from asyncfl_bench.config.places import class_names, using_folders
+from asyncfl_bench.config.part_sources import class_names, using_folders
 from asyncfl_bench.config.saved import _WRITTEN, check_saved, identity_in, saved_config
 from asyncfl_bench.config.settings import LISTED, PARTS
 from asyncfl_bench.errors import BenchError, ConfigError, InputError

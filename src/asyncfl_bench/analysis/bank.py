@@ -16,7 +16,7 @@ from scipy import special
 
 from ..config.choices import CHOSEN, choice_file
 from ..config.overrides import parse_override
-from ..config.places import bank_folder
+from ..config.part_sources import bank_folder
 from ..config.search_stages import BANK, declared_stages, multiply_step
 from ..config.settings import SEARCH_SPACE
 from ..errors import BenchError, InputError
@@ -183,7 +183,7 @@ def compare_rules(scores: pd.DataFrame) -> pd.DataFrame:
     ordered = scores.loc[scores.mean(axis=1).sort_values(ascending=False, kind="stable").index]
     mean_p, error_p, p_p = measure_pairs(ordered.to_numpy(float))
     half_p = special.stdtrit(scores.shape[1] - 1, 1 - ALPHA / 2) * error_p
-    better, other = (ordered.index.to_numpy()[place] for place in np.triu_indices(len(ordered), 1))
+    better, other = (ordered.index.to_numpy()[indices] for indices in np.triu_indices(len(ordered), 1))
     columns = (better, other, mean_p, mean_p - half_p, mean_p + half_p, p_p, adjust_holm(p_p))
     return pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=True)))
 

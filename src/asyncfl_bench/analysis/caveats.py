@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ..config.places import command_text
+from ..config.part_sources import command_text
 from ..errors import list_some
 
 _MAKERS = "(Intel|AMD)"  # in the names of processors, for runs whose summary has no maker

@@ -14,7 +14,7 @@ from typing import Any
 
 import pandas as pd
 
-from ..config.places import paper_folders
+from ..config.part_sources import paper_folders
 from ..errors import BenchError
 from . import names
 from .claims import Claim
@@ -230,7 +230,7 @@ class ClaimQuery:
             return {None: base}, {}
         fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
         fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
-        base = replace(base, place=fixed, experiments=experiments_of(frames))
+        base = replace(base, cell_keys=fixed, experiments=experiments_of(frames))
         terms: dict[str, Any] = {"minus": asked.minus, "turned": asked.turned, "spread": asked.spread}
         terms |= {"at": at, "share": share}
         decide = {**self.decide, "axis": self.axis}
@@ -356,10 +356,10 @@ class ClaimQuery:
 
 
 def _put(contrast: Contrast, cell: Iterable[tuple[str, Any]]) -> Contrast:
-    """Return the contrast with the label and the place of its cell."""
-    place = dict(cell)
-    label = names.cell_label([*place], [*place.values()]) or contrast.cell
-    return replace(contrast, cell=label, place={**contrast.place, **place})
+    """Return the contrast with the label and the keys of its cell."""
+    cell_keys = dict(cell)
+    label = names.cell_label([*cell_keys], [*cell_keys.values()]) or contrast.cell
+    return replace(contrast, cell=label, cell_keys={**contrast.cell_keys, **cell_keys})
 
 
 def _mean_of_cells(cells: Cells) -> Contrast:

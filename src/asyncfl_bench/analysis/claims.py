@@ -1,6 +1,6 @@
 """The claims of a paper as data (``papers/PAPER/claims.yaml``), and their verdicts as files of pages.
 
-A claim is a sentence with its place, and a comparison that decides it. Every comparison is a set of contrasts, each one
+A claim is a sentence, its passage, and a comparison that decides it. Every comparison is a set of contrasts, each one
 number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
 is what the paper says. Repeated intervals over seeds decide (docs/reference/statistics.md, rule 4):
 
@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from ..config.places import page_name, paper_folders
+from ..config.part_sources import page_name, paper_folders
 from ..errors import BenchError
 from ..files import build_plain, read_json, write_text
 from .measures import LOG_RATIO, MEASURES
@@ -57,7 +57,7 @@ class Claim:
     paper: str
     id: str
     item: str  # "figure 2"
-    place: str
+    passage: str
     sentence: str
     readings: tuple[str, ...] = ()
     decide: Mapping[str, Any] = field(default_factory=dict)
@@ -283,7 +283,7 @@ def _to_dict(page: PageVerdicts) -> dict[str, Any]:
 
 
 def read_verdicts(path: Path) -> list[tuple[str, PageVerdicts]]:
-    """Return the pages of a ``claims.json``, each with its place in README.md beside it: a page's own, which is all of
+    """Return the pages of a ``claims.json``, each with its anchor in README.md beside it: a page's own, which is all of
     it, or those of an overview, each a section (``#figure2-published-small``).
 
     Raises BenchError for a damaged file or another format.

@@ -204,8 +204,8 @@ def values_at_equal_budget(measured: RunMeasures, measure: str, axis: str) -> pd
     found = table.assign(row=table["cell"])
     add_values_at_budget(measured, found, measure, axis)
     table["value"], table["is_last"] = found["value"], found["uses_last"]
-    places = [curves[run][0] for run in table["run"]]
-    within = [((x_p > 0) & (x_p <= budget)).sum() for x_p, budget in zip(places, table["budget"], strict=True)]
+    positions = [curves[run][0] for run in table["run"]]
+    within = [((x_p > 0) & (x_p <= budget)).sum() for x_p, budget in zip(positions, table["budget"], strict=True)]
     return table.assign(evaluations=within)
 
 

@@ -26,7 +26,7 @@ class Contrast:
     no_answer  why the runs cannot decide it: ``at chance``, ``target never reached`` or ``partner diverged``
     yardstick  the measure that was used: ``last`` where ``late`` had too few evaluations
     series     the two series whose difference it is; empty for a comparison of another kind
-    place      key of the page's cells -> the value that its runs have
+    cell_keys  key of the page's cells -> the value that its runs have
     experiments  of the runs that it compares (``load_runs``)
     """
 
@@ -43,7 +43,7 @@ class Contrast:
     last_by_seed: pd.Series = field(default_factory=lambda: pd.Series(dtype=float))
     levels: Mapping[int, float] | None = field(default_factory=lambda: LEVELS)
     series: tuple[str, ...] = ()
-    place: Mapping[str, Any] = field(default_factory=dict)
+    cell_keys: Mapping[str, Any] = field(default_factory=dict)
     experiments: frozenset[str] = frozenset()
 
     def for_seeds(self, first: int, end: float = math.inf, last_value: bool = False) -> Contrast:

@@ -103,10 +103,10 @@ def read_decision(path: Path) -> Decision:
         raise BenchError(f"{path}: {error}; remove it, and repeat afl-run … decide=true") from None
 
 
-def decision_of(places: Iterable[str | Path], experiments: Iterable[str]) -> Decision | None:
+def decision_of(paths: Iterable[str | Path], experiments: Iterable[str]) -> Decision | None:
     """Return the decision about most of these experiments at or below the folders; None if there is none."""
     shown = set(experiments)
-    folders = [place if place.is_dir() else place.parent for place in map(Path, places)]
+    folders = [path if path.is_dir() else path.parent for path in map(Path, paths)]
     found = [read_decision(path) for folder in folders for path in sorted(folder.rglob(_FILES))]
     known = [one for one in found if shown & set(one.experiments)]
     return max(known, key=lambda one: len(shown & set(one.experiments)), default=None)

@@ -14,7 +14,7 @@ from .names import AXES, is_percent
 _LIMITS = dict(zip(AXES, ("server_iterations", "uploads", "virtual_time", "bytes"), strict=True))  # of the budget
 ACCURACY, TIME = "test/accuracy", "virtual_time"
 LATE_SHARE = 0.2  # of the budget: the last part of it
-GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different places
+GRID_POINTS = 200  # of a mean curve where seeds were evaluated at different points
 _ROUNDING = 1e-12  # 0.9 * 0.8 is a little more than 0.72 in binary; an accuracy of 0.72 has reached it
 
 
@@ -28,8 +28,8 @@ def curve(points: pd.DataFrame, axis: str, metric: str = ACCURACY) -> pd.DataFra
     scale = 100.0 if is_percent(metric) else 1.0
     found = pd.DataFrame({"run": points["run"], "x": points[axis].astype(float), "y": scale * points[metric]})
     found = found.dropna(subset=["x", "y"])
-    place = pd.factorize(found["run"])[0]
-    found = found.iloc[np.lexsort((found["x"].to_numpy(), place))]  # stable: of equal x the later point stays later
+    run_code = pd.factorize(found["run"])[0]
+    found = found.iloc[np.lexsort((found["x"].to_numpy(), run_code))]  # stable: of equal x the later point stays later
     return found.drop_duplicates(["run", "x"], keep="last").reset_index(drop=True)
 
 
@@ -54,7 +54,7 @@ def mean_curve(
     """Return the mean over runs (the seeds of one series and cell), and the mean minus and plus one standard deviation.
 
     points       of these runs only
-    logarithmic  places are spread as on a logarithmic axis, from the first evaluation after 0
+    logarithmic  points are spread as on a logarithmic axis, from the first evaluation after 0
     limit        nothing is computed beyond it
     Columns x, mean, low, high, seeds. Between its evaluations a run is a straight line, as at equal budget. The curve
     begins where all runs have a value and ends at the largest budget that all have spent. low and high of one run are

@@ -320,8 +320,10 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
         tried = zip(*(str(value).split(SEPARATOR) for value in (chosen, *values)), strict=True) if known else ()
         ordered = [(own, sorted(others, key=natural_key)) for own, *others in tried]
         edge = any(of[0] != of[-1] and own in (of[0], of[-1]) for own, of in ordered)
-        place = {key: ended[key].iloc[0] for key in ("series", "cell", *placed.cells, "tuned_by")}
-        rows.append(place | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge})
+        group_keys = {key: ended[key].iloc[0] for key in ("series", "cell", *placed.cells, "tuned_by")}
+        rows.append(
+            group_keys | {"tuned": chosen, "validation": known.get(chosen), "tried": len(values), "at_edge": edge}
+        )
     names = ["series", "cell", *placed.cells, "tuned_by", "tuned", "validation", "tried", "at_edge"]
     runs, lost = (frame[frame.index.isin(kept)] for frame in (placed.runs, placed.diverged))
     return replace(placed, runs=runs, diverged=lost), pd.DataFrame(rows, columns=names)

@@ -102,7 +102,7 @@ class RunMeasures:
         return self.points[self.points["virtual_time"] <= self.points["run"].map(self.limits)]
 
     def curves(self, axis: str) -> dict[object, tuple[np.ndarray, np.ndarray]]:
-        """Run -> places on the axis and values of the metric, by place."""
+        """Run -> points on the axis in ascending order, and values of the metric."""
         if axis not in self._curves:
             frame = evaluations.curve(self.early, axis, self.metric)
             groups = frame.groupby("run", sort=False)

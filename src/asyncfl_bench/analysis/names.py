@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from ..algorithms import SHOWN_ORDER
-from ..config.places import class_names, config_directory
+from ..config.part_sources import class_names, config_directory
 from ..config.settings import NOT_IDENTITY, ORIGINS, PARTS
 from ..tracking.runs import FIXED, setting_text
 
@@ -180,9 +180,9 @@ def series_order(label: str) -> tuple:
     Variants are sorted by their numbers.
     """
     base, _, variant = label.partition(", ")
-    places = {algorithm_label(algorithm): place for place, algorithm in enumerate(SHOWN_ORDER)}
-    place = places.get(base.partition("+")[0], len(places))
-    return (place, natural_key(base.casefold()), *(natural_key(part) for part in variant.split(", ")))
+    ranks = {algorithm_label(algorithm): rank for rank, algorithm in enumerate(SHOWN_ORDER)}
+    rank = ranks.get(base.partition("+")[0], len(ranks))
+    return (rank, natural_key(base.casefold()), *(natural_key(part) for part in variant.split(", ")))
 
 
 def ordered_series(labels: Iterable[str]) -> list[str]:

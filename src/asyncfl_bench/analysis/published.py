@@ -8,7 +8,7 @@ from functools import cache
 
 import pandas as pd
 
-from ..config.places import paper_folders
+from ..config.part_sources import paper_folders
 from .names import WEIGHT, has_value, series_label
 
 

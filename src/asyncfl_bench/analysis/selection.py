@@ -134,8 +134,8 @@ def leave_out_broken_searches(runs: pd.DataFrame, labels: pd.DataFrame, reasons:
     """Leave out each series and cell of which values of a search have runs of another results version alone."""
     measured = reasons.isin(("", "diverged"))
     lost = (reasons == OTHER_VERSION) & labels["tuned"].notna() & ~runs["identity"].isin(runs["identity"][measured])
-    places = pd.MultiIndex.from_frame(labels[["series", "cell"]])
-    reasons[measured & places.isin(places[lost])] = "search by another results version"
+    groups = pd.MultiIndex.from_frame(labels[["series", "cell"]])
+    reasons[measured & groups.isin(groups[lost])] = "search by another results version"
 
 
 def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:

@@ -93,13 +93,13 @@ def drift_ratios(runs: pd.DataFrame, table: pd.DataFrame, cells: Sequence[str], 
     table  of ``error_table`` with the keys of its cells; cells: these keys; skew: one of them
     """
     rest, ratios = ["series", *(key for key in cells if key != skew)], []
-    for place, same in table.groupby(rest, sort=False):
+    for keys, same in table.groupby(rest, sort=False):
         ends = same.sort_values(skew, key=lambda values: values.astype(float)).iloc[[0, -1]]
-        own = runs[runs["series"] == place[0]]
+        own = runs[runs["series"] == keys[0]]
         low, high = (drift_by_staleness(own[own["cell"] == cell]) for cell in ends["cell"])
         both = low.index.intersection(high.index)
         if ends["cell"].nunique() > 1 and len(both):
             zeta2 = ends["zeta2"].iloc[0] / ends["zeta2"].iloc[1]
             drift = low["drift"][both[0]] / high["drift"][both[0]]
-            ratios.append({**dict(zip(rest, place, strict=True)), "drift": drift, "zeta2": zeta2})
+            ratios.append({**dict(zip(rest, keys, strict=True)), "drift": drift, "zeta2": zeta2})
     return pd.DataFrame(ratios)

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..config import compose, places
+from ..config import compose, part_sources
 from ..config.classes import check_members
 from ..config.composition import asks_for_multirun, expand_overrides
 from ..config.overrides import MOST_RUNS, flat_items, parse_override, type_value
-from ..config.places import ConfigDirs
+from ..config.part_sources import ConfigDirs
 from ..errors import EXIT_INTERRUPTED, ConfigError, check, locating_user_errors
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def run(
     """
     with locating_user_errors():
         overrides, settings, nodes, held = _take_objects(overrides, settings)
-    with places.using_folders(config_dir):
+    with part_sources.using_folders(config_dir):
         if isinstance(observers, str) or not isinstance(observers, Iterable):
             observers = [observers]
         named = [one for one in observers if isinstance(one, str)]
@@ -87,7 +87,7 @@ def sweep(overrides: Overrides = (), /, *, config_dir: ConfigDirs = None, **sett
     if nodes := _take_objects(overrides, settings)[2]:
         allowed = "must be a name in a sweep, whose runs may be in other processes; run(...) takes objects, one by one"
         raise ConfigError(next(iter(nodes)), "object", allowed)
-    with places.using_folders(config_dir):
+    with part_sources.using_folders(config_dir):
         from ..multirun.decide_words import split_request
         from ..multirun.pending import results
         from ..multirun.stages import run_multirun

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .. import __version__
 from ..config.composition import asks_for_multirun, chosen_config, compose, expand_overrides, refuse_listed_axis
 from ..config.overrides import parse_override, quote_override
-from ..config.places import take_folders
+from ..config.part_sources import take_folders
 from ..config.settings import RootConfig
 from ..errors import EXIT_INTERRUPTED, BenchError, ConfigError, InputError
 from ..experiment.stopping import end_soon, hurried, stopping_signals
@@ -345,7 +345,7 @@ def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) ->
     request, overrides = split_request(overrides)
     stages = stages_or_none(overrides) if request is None else None
     jobs = plan_multirun(overrides)[0] if request is None and stages is None else []
-    places = [Path(RootConfig.output_dir), *output_folders(settings_of(jobs))]
+    output_dirs = [Path(RootConfig.output_dir), *output_folders(settings_of(jobs))]
     hydra = chosen_config(overrides).hydra
 
     def measure_settings(settings: Settings) -> float | None:
@@ -366,7 +366,7 @@ def _show_plan(overrides: list[str], measured: bool, json_object: JsonObject) ->
     else:
         launcher = hydra.launcher if launchers.shares_gpu(hydra) else None
         workers = launchers.workers_of(hydra)
-        preview = preview_jobs(jobs, places, workers, measure, preflight, launcher)
+        preview = preview_jobs(jobs, output_dirs, workers, measure, preflight, launcher)
         show(preview)
         json_object.add(describe_plan, preview)
     return 2 if preflight.checked and not preflight.passed else 0

@@ -8,7 +8,7 @@ from contextlib import suppress
 from ..config.choices import substituted_choices
 from ..config.composition import Compositions
 from ..config.overrides import parse_override
-from ..config.places import take_folders
+from ..config.part_sources import take_folders
 from ..config.suggestions import suggest_option
 from ..errors import ConfigError, InputError, must_be_one_of
 from ..files import show

@@ -69,11 +69,11 @@ def _describe_cost(cost: RunCost) -> Fields:
     return {**numbers, "notes": cost.lines}
 
 
-def _describe_job(job: Job, state: str, place: Path | None, refused: Mapping[str, str]) -> Fields:
+def _describe_job(job: Job, state: str, directory: Path | None, refused: Mapping[str, str]) -> Fields:
     facts: Fields = {"state": state, "command": job.command, "identity": None, "name": None, "directory": None}
     if (settings := job.settings) is None:
         return facts | {"error": job.error}
-    facts |= {"identity": settings.identity, "name": settings.name, "directory": place or settings.directory}
+    facts |= {"identity": settings.identity, "name": settings.name, "directory": directory or settings.directory}
     return facts | {"error": refused.get(settings.identity)}
 
 

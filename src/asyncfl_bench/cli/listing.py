@@ -17,16 +17,16 @@ from .json_objects import Fields
 
 
 def list_runs(flag: str, names: Sequence[str], add: Callable[[Callable[[], Fields]], None]) -> int:
-    """Print a line for each run at or below the named places, ``runs`` if there are none. Returns the exit code.
+    """Print a line for each run at or below the named paths, ``runs`` if there are none. Returns the exit code.
 
     add  of the command's object for ``--json``
-    Raises InputError for a place that does not exist.
+    Raises InputError for a path that does not exist.
     """
-    places = [expand_home(name, flag) for name in names or ["runs"]]
-    for place in places:
-        if not place.exists():
-            raise InputError(f"{flag}={place}: no such folder or archive; name one with runs: afl-run {flag} WHERE")
-    runs = list(_describe_runs(places))
+    paths = [expand_home(name, flag) for name in names or ["runs"]]
+    for path in paths:
+        if not path.exists():
+            raise InputError(f"{flag}={path}: no such folder or archive; name one with runs: afl-run {flag} WHERE")
+    runs = list(_describe_runs(paths))
     add(lambda: {"runs": runs})
     width = max((len(one["state"]) for one in runs), default=0)
     for one in runs:
@@ -38,11 +38,11 @@ def list_runs(flag: str, names: Sequence[str], add: Callable[[Callable[[], Field
     return 0
 
 
-def _describe_runs(places: list[Path]) -> Iterator[dict[str, Any]]:
+def _describe_runs(paths: list[Path]) -> Iterator[dict[str, Any]]:
     """Yield the entry of each run, those in directories first, in the order of their paths."""
     from ..tracking.archive import read_archive
 
-    directories, archives, closed = find_runs(places)
+    directories, archives, closed = find_runs(paths)
     for directory in directories:
         yield _describe_run(read_directory(directory), directory, None)
     for archive in archives:

@@ -8,7 +8,7 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from ..config.places import named_folders
+from ..config.part_sources import named_folders
 from ..errors import ConfigError, InputError
 from ..files import atomic_write
 

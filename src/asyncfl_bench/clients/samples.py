@@ -95,9 +95,9 @@ class Samples:
         The samples are not augmented.
         """
         batches = list(self._batches.one_by_one(work))
-        seen, place = np.unique(np.concatenate(batches), return_inverse=True)
+        seen, inverse = np.unique(np.concatenate(batches), return_inverse=True)
         ends = np.cumsum([len(batch) for batch in batches])[:-1]
-        return *self._task.batch(seen), iter(send(place, self._task.device).tensor_split(ends.tolist()))
+        return *self._task.batch(seen), iter(send(inverse, self._task.device).tensor_split(ends.tolist()))
 
     def chunks(self, work: Work) -> Iterator[tuple[Tensor, Tensor, list[int]]]:
         """Yield x (m, ...) and y (m,) of several mini-batches in a row, and the number of samples in each."""

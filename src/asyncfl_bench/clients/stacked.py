@@ -118,8 +118,8 @@ def _send(parts: list[list[StackRow]]) -> Iterator[Sequence[torch.Tensor]]:
     last = 0
     for rows, length in zip(parts, lengths, strict=True):
         first, last = last, last + length
-        for place, row in enumerate(rows):
-            row.computer.fill_in(numbers[first:last, place], row.work)
+        for index, row in enumerate(rows):
+            row.computer.fill_in(numbers[first:last, index], row.work)
     return (part.unbind() for part in send(numbers, computer.task.device).split(lengths))
 
 
@@ -184,8 +184,8 @@ class StackComputer(SequentialComputer):
         for step, (batch, cut) in enumerate(self.samples.draw(work)):
             if size := len(batch):
                 numbers[step, :size], floats[step, b : b + size] = batch, 1 / size
-                for place, column in enumerate(cut or (), 2):
-                    numbers[step, place * b : place * b + size] = column
+                for index, column in enumerate(cut or (), 2):
+                    numbers[step, index * b : index * b + size] = column
 
     def vectors(self, local_steps: int) -> int:
         return (1 + self.local.vectors(2)) * self.rows  # all stacks have one shape
@@ -218,7 +218,7 @@ class _Stack:
         self._shift_rd = None if shift_d is None else self._out_rd.clone()
         self._adam: torch.optim.Optimizer | None = None
         index_rb, weight_rb = self._numbers[:, :b], floats[:, b : 2 * b]
-        dy_rb, dx_rb, flip_rb = (self._numbers[:, place * b : (place + 1) * b] for place in (2, 3, 4))
+        dy_rb, dx_rb, flip_rb = (self._numbers[:, index * b : (index + 1) * b] for index in (2, 3, 4))
 
         bound = task.flat.stack.bind(rows, b, task.shape, start_d)
 

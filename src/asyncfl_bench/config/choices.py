@@ -28,7 +28,7 @@ from ..files import read_yaml
 from .classes import defaults_of_class, part_class
 from .other_names import describe_other_choice
 from .overrides import describe_multirun, parse_override
-from .places import bank_folder, class_names, places
+from .part_sources import bank_folder, class_names, part_sources
 from .settings import DEFAULT_STEP, LISTED, PARTS, SEARCH_SPACE
 
 # Sections of yaml files that are no settings. `instead`: group -> choice, made by a file that cannot override a choice;
@@ -51,20 +51,20 @@ VARIANTS = {
 
 
 def options(group: str) -> list[str]:
-    """Return the choices of a group in every place, in alphabetical order."""
-    return sorted(set().union(*(place.choices(group) for place in places())))
+    """Return the choices of a group in every source, in alphabetical order."""
+    return sorted(set().union(*(source.choices(group) for source in part_sources())))
 
 
 def choice_file(group: str, choice: str) -> Path:
-    """Return the yaml of a choice. Raises ConfigError if there is none, or if two places have one."""
-    owners = [place for place in places() if choice in place.choices(group)]
+    """Return the yaml of a choice. Raises ConfigError if there is none, or if two sources have one."""
+    owners = [source for source in part_sources() if choice in source.choices(group)]
     if not owners and "," in choice:
         raise ConfigError(group, choice, f"must be one choice; {describe_multirun(group, choice.strip('[]'))}")
     if not owners:
         known = must_be_one_of(choice, options(group), f"afl-run --help {group}")
         raise ConfigError(group, choice, describe_other_choice(group, choice, known))
     if len(owners) > 1:
-        both = " and ".join(place.source for place in owners)
+        both = " and ".join(source.label for source in owners)
         raise ConfigError(group, choice, f"is in {both}; give one of them another name")
     return owners[0].folder(group) / f"{choice}.yaml"
 
@@ -72,7 +72,7 @@ def choice_file(group: str, choice: str) -> Path:
 def groups() -> dict[str, str]:
     """Return the config groups in the order of conf/config.yaml, each with its description there."""
     described = {}
-    for line in (places()[0].conf / "config.yaml").read_text(encoding="utf-8").splitlines():
+    for line in (part_sources()[0].conf / "config.yaml").read_text(encoding="utf-8").splitlines():
         entry, _, comment = line.partition("#")
         name, colon, _ = entry.strip().removeprefix("- ").removeprefix("optional ").partition(":")
         if entry.strip().startswith("- ") and colon and "/" not in name and "@" not in name:
@@ -82,8 +82,8 @@ def groups() -> dict[str, str]:
 
 def choices_with(group: str, setting: str) -> list[str]:
     """Return the choices of a part's group that have this setting, by their yaml or by a class of this package."""
-    searched = places() if group in (*PARTS, *LISTED) else []
-    files = [file for place in searched for file in place.folder(group).glob("*.yaml")]
+    searched = part_sources() if group in (*PARTS, *LISTED) else []
+    files = [file for source in searched for file in source.folder(group).glob("*.yaml")]
     line = re.compile(rf"^(  )?{re.escape(setting)}:", re.M)  # indented in a file that sets other sections, too
     return sorted(
         file.stem
@@ -198,12 +198,12 @@ def _settings_alone(config: Any, resolve: bool) -> dict[str, Any]:
 
 
 def _yaml_files() -> Files:
-    """Return (all folders of yaml files: see places.py; when one of the files was last changed, in ns)."""
-    folders = tuple(dict.fromkeys(folder for place in places() for folder in (place.conf, place.sweeps)))
+    """Return (all folders of yaml files: see part_sources.py; when one of the files was last changed, in ns)."""
+    folders = tuple(dict.fromkeys(folder for source in part_sources() for folder in (source.conf, source.sweeps)))
     newest = max(
-        os.stat(os.path.join(place, name)).st_mtime_ns
+        os.stat(os.path.join(below, name)).st_mtime_ns
         for folder in folders
-        for place, _, files in os.walk(folder)
+        for below, _, files in os.walk(folder)
         for name in ("", *files)
     )
     return folders, newest
@@ -220,7 +220,7 @@ def _compose(overrides: tuple[str, ...], files: Files) -> Composition:
     before = GlobalHydra.instance().hydra  # a job of a multirun composes inside Hydra's own main
     GlobalHydra.instance().clear()
     try:
-        with initialize_config_dir(str(places()[0].conf), job_name="run", version_base="1.3"):
+        with initialize_config_dir(str(part_sources()[0].conf), job_name="run", version_base="1.3"):
             words = [text for text in overrides if text != "sweep=null"]  # Hydra knows no null among choices
             composed = hydra_compose("config", overrides=words, return_hydra_config=True)
         for key in ("mode", "output_subdir", "job.chdir", "sweeper.max_batch_size"):  # read once for all runs
@@ -273,7 +273,7 @@ def papers_with(profile: str) -> list[str]:
 
 def _find_section(group: str, name: str, path: tuple[tuple[str, str], ...]) -> dict[str, Any] | None:
     """Return a section of a file or of a file it includes. path: (section, choice) from the outer to the inner one."""
-    files = (place.folder(group) / f"{name}.yaml" for place in places())
+    files = (source.folder(group) / f"{name}.yaml" for source in part_sources())
     file = next((file for file in files if file.is_file()), None)
     if file is None:
         return None

@@ -25,15 +25,15 @@ from ..errors import (
     ConfigError,
     check,
     describe_error,
-    describe_place,
+    describe_location,
     did_you_mean,
     is_built_in,
     is_user_file,
     list_some,
-    place_of_code,
+    location_of_code,
 )
 from ..ranges import Absent, CheckedSettings, Range, default_values, settings_from_arguments
-from .places import allow_local_modules, module_folders
+from .part_sources import allow_local_modules, module_folders
 from .settings import LISTED
 
 # group -> the module of the classes that its parts and their settings extend, and these classes
@@ -148,14 +148,14 @@ def _check_schema(key: str, name: str, schema: type, base: type) -> None:
     if not issubclass(schema, base):
         write = f"write class {schema.__name__}({base.__name__}), imported from {base.__module__}"
         raise ConfigError(
-            key, name, f"its {schema.__name__} must extend {base.__name__}; {write}{place_of_member(schema)}"
+            key, name, f"its {schema.__name__} must extend {base.__name__}; {write}{location_of_member(schema)}"
         )
     for cls in schema.__mro__:
         if cls.__module__.partition(".")[0] in (PACKAGE, "builtins"):
             continue
         annotations = inspect.get_annotations(cls)
         if annotations and "__dataclass_fields__" not in vars(cls):
-            raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{place_of_member(cls)}")
+            raise ConfigError(key, name, f"write @dataclass above class {cls.__name__}{location_of_member(cls)}")
         for field, annotation in annotations.items():
             alone = type(cls.__name__, (), {"__annotations__": {field: annotation}, "__module__": cls.__module__})
             problem = ""
@@ -167,7 +167,7 @@ def _check_schema(key: str, name: str, schema: type, base: type) -> None:
             except Exception as error:
                 problem = describe_error(error)
             if problem:
-                raise ConfigError(key, name, f"the type of {field}: {problem}{place_of_member(cls, field)}")
+                raise ConfigError(key, name, f"the type of {field}: {problem}{location_of_member(cls, field)}")
 
 
 @functools.cache
@@ -182,22 +182,24 @@ def check_members(key: str, name: str, target: type) -> None:
     for cls in own:
         for member, value in vars(cls).items():
             if problem := _member_problem(cls, member, value, own, bases):
-                raise ConfigError(key, name, f"{cls.__name__}.{member}{problem}{place_of_member(cls, member)}")
+                raise ConfigError(key, name, f"{cls.__name__}.{member}{problem}{location_of_member(cls, member)}")
     if missing := sorted(getattr(target, "__abstractmethods__", ())):
         headers = [f"{method}{_header(getattr(target, method))}" for method in missing]
-        raise ConfigError(key, name, f"{target.__name__} must define {' and '.join(headers)}{place_of_member(target)}")
+        raise ConfigError(
+            key, name, f"{target.__name__} must define {' and '.join(headers)}{location_of_member(target)}"
+        )
 
 
-def place_of_member(cls: type, member: str = "") -> str:
+def location_of_member(cls: type, member: str = "") -> str:
     """Return `` (mine.py, line 9)`` for a class or a member of it; an empty string if its file is not known."""
-    if (code := _code_of(vars(cls).get(member))) and (place := place_of_code(code)):
-        return f" ({place})"
+    if (code := _code_of(vars(cls).get(member))) and (location := location_of_code(code)):
+        return f" ({location})"
     try:
         file, (lines, first) = inspect.getfile(cls), inspect.getsourcelines(cls)
     except (OSError, TypeError):
         return ""
     begins = re.compile(rf"\s+(class )?{member}\b" if member else r"\s*class ").match
-    return f" ({describe_place(file, first + next((at for at, line in enumerate(lines) if begins(line)), 0))})"
+    return f" ({describe_location(file, first + next((at for at, line in enumerate(lines) if begins(line)), 0))})"
 
 
 def _member_problem(cls: type, member: str, value: Any, own: list[type], bases: list[type]) -> str:
@@ -227,7 +229,7 @@ def _method_problem(member: str, value: Any, above: FunctionType) -> str:
     if not callable(value) and not hasattr(value, "__get__"):
         return f" must be a method, not {value!r:.40}"
     code = _code_of(value)
-    if code is None or not place_of_code(code):  # written by a decorator
+    if code is None or not location_of_code(code):  # written by a decorator
         return ""
     by_place, by_name = _parameters(above)
     try:

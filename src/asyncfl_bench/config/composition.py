@@ -32,7 +32,7 @@ from .overrides import (
     type_text,
     type_value,
 )
-from .places import class_names, command_text
+from .part_sources import class_names, command_text
 from .saved import resumed_settings
 from .settings import LISTED, PARTS, RootConfig, Settings
 
@@ -59,14 +59,14 @@ def compose(overrides: list[str], own: Mapping[str, dict[str, Any]] = MappingPro
 
 
 def _placed_settings(run: RunConfig, overrides: list[str], own: Mapping[str, dict[str, Any]]) -> Settings:
-    """Return the checked settings of a run, placed where Hydra's settings say if these name a place by hand."""
+    """Return the checked settings of a run, in the directory that Hydra's settings name by hand, if they do."""
     settings = check_composed(run.tree, run.hydra, overrides, own)
     for one in map(parse_override, overrides):
         refuse_idle(one, settings.idle)
     if (folder := run.folder("hydra.run.dir")) is not None:
         if not folder:
             raise ConfigError("hydra.run.dir", "", "must be a directory")
-        settings.place = expand_home(folder, "hydra.run.dir")
+        settings.named_directory = expand_home(folder, "hydra.run.dir")
     return settings
 
 

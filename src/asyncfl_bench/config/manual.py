@@ -10,12 +10,12 @@ from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
 
-from ..errors import ConfigError, describe_place, did_you_mean, format_value, locating_yaml_errors
+from ..errors import ConfigError, describe_location, did_you_mean, format_value, locating_yaml_errors
 from ..ranges import default_values, describe_range, setting_fields, setting_texts
 from .check import describe_type
 from .choices import VARIANTS, choice_file, groups, options, variant
 from .classes import class_sections, part_class
-from .places import places
+from .part_sources import part_sources
 from .settings import LISTED, PARTS, ROOT_SECTIONS, RootConfig
 from .suggestions import USAGE
 
@@ -39,13 +39,13 @@ def overview() -> str:
         lines.append(f"  {name:<{width}}  {description}: {choices}")
     lines += ["", "Settings outside the groups:"]
     lines += [line for row in describe_root_settings() for line in _lines_of_setting(row)]
-    own, *others = places()
+    own, *others = part_sources()
     lines += [
         "",
         "afl-report DIR makes tables and curves of run directories. Hydra's own options: afl-run --hydra-help.",
         f"The yaml files are in {own.conf}.",
     ]
-    lines += [f"Parts also come from {place.source}: {place.conf}" for place in others]
+    lines += [f"Parts also come from {source.label}: {source.conf}" for source in others]
     return "\n".join(lines)
 
 
@@ -109,7 +109,7 @@ def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]
     sections = class_sections(group, tree)
     if group in PARTS and not sections:
         why = "names no class; write the line _target_: MODULE.CLASS into it"
-        raise ConfigError(group, choice, f"{describe_place(path)}: {why}")
+        raise ConfigError(group, choice, f"{describe_location(path)}: {why}")
     found, comments = [], _comments(path)
     for name, section in sections.items():
         schema = part_class(f"{group}._target_", str(section["_target_"])).Config

@@ -20,15 +20,15 @@ from ..files import expand_home, read_json, read_yaml
 from .check import check_settings, replace_limits, set_value
 from .classes import part_class
 from .overrides import Override, has_interpolation, parse_override
-from .places import (
+from .part_sources import (
     BY_HAND,
-    Place,
+    PartSource,
     allow_local_modules,
     class_names,
     command_text,
     module_folders,
     named_folders,
-    places,
+    part_sources,
 )
 from .settings import ABSENT, NOT_IDENTITY, PARTS, EarlierRun, RootConfig, Settings, fill_in_precision, identity_of_tree
 
@@ -69,21 +69,21 @@ def identity_in(directory: Path) -> str | None:
         return None
 
 
-def check_saved(tree: Any, place: object, key: str) -> dict[str, Any]:
+def check_saved(tree: Any, origin: object, key: str) -> dict[str, Any]:
     """Return a resolved config that somebody else may have written, with the groups that it lacks.
 
-    place  where it is, for messages
+    origin  where it is, for messages
     Raises ConfigError for ``key`` for anything else than a config, and for a class that it may not name: no part of
     this program, no part of a folder named by hand, and no class or function of an allowed package. An interpolation is
     refused, too: settings are saved resolved.
     """
     choices = tree.get("choices") if isinstance(tree, dict) else None
     if not isinstance(choices, dict) or not all(isinstance(name, str) for name in (*tree, *choices)):
-        raise ConfigError(key, place, "must be a run directory: its config.yaml is another kind of file")
+        raise ConfigError(key, origin, "must be a run directory: its config.yaml is another kind of file")
     lacking = [group for group in PARTS if group not in tree]
     absent = {group: part for group in lacking if (part := _absent_part(group)) is not None}
     if unknown := [group for group in lacking if group not in absent]:
-        raise ConfigError(key, place, f"was made by another version: it has no {unknown[0]}; {START_AGAIN}")
+        raise ConfigError(key, origin, f"was made by another version: it has no {unknown[0]}; {START_AGAIN}")
     choices = choices | dict.fromkeys(absent, _NONE)
     tree = tree | {"choices": choices}
     if absent:  # else the tree lists what is left out of its identity
@@ -91,12 +91,12 @@ def check_saved(tree: Any, place: object, key: str) -> dict[str, Any]:
     for group, choice in choices.items():  # becomes a part of the run's name, which is a folder
         plain = isinstance(choice, str) and choice.isprintable()
         ok = plain and ".." not in (path := Path(choice)).parts and not path.is_absolute()
-        check(ok, f"choices.{group}", choice, f"the name of a choice, in {place}")
+        check(ok, f"choices.{group}", choice, f"the name of a choice, in {origin}")
     for dotted, name in _iter_values(tree):
         is_class = dotted.rpartition(".")[2] == _TARGET
-        check(is_class or not has_interpolation(name), dotted, name, f"a value that refers to no other, in {place}")
+        check(is_class or not has_interpolation(name), dotted, name, f"a value that refers to no other, in {origin}")
         if is_class and not _is_allowed(dotted.partition(".")[0], str(name)):
-            allowed = f"is in {place}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
+            allowed = f"is in {origin}, and neither a part of {PACKAGE} nor of a folder that {BY_HAND} names"
             raise ConfigError(dotted, name, f"{allowed}; {ALLOW_VARIABLE}=PACKAGE names a package that you trust")
     return tree
 
@@ -104,7 +104,7 @@ def check_saved(tree: Any, place: object, key: str) -> dict[str, Any]:
 @functools.cache
 def _absent_part(group: str) -> dict[str, Any] | None:
     """Return the part of a group that an earlier version lacked and that no identity has; None without one."""
-    file = places()[0].folder(group) / f"{_NONE}.yaml"
+    file = part_sources()[0].folder(group) / f"{_NONE}.yaml"
     section = read_yaml(file) if file.exists() else {}
     names = class_names(file) if section else []
     return section if names and getattr(part_class(f"{group}.{_TARGET}", names[0]), "absent", False) else None
@@ -122,10 +122,10 @@ def _iter_values(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 def _is_allowed(group: str, name: str) -> bool:
     """Return True if a saved config may name this class, or function that makes a network, for a group."""
-    own, *others = places()
+    own, *others = part_sources()
     if name == _WRITTEN.get(group) or name in _classes_of_group(own, group):
         return True
-    known = {one for place in others for path in place.conf.rglob("*.yaml") for one in class_names(path)}
+    known = {one for source in others for path in source.conf.rglob("*.yaml") for one in class_names(path)}
     if name in known:
         return True
     last = name.rpartition(".")[2]
@@ -136,9 +136,9 @@ def _is_allowed(group: str, name: str) -> bool:
 
 
 @functools.cache
-def _classes_of_group(place: Place, group: str) -> frozenset[str]:
+def _classes_of_group(source: PartSource, group: str) -> frozenset[str]:
     """Return the classes that the yaml files of a group name."""
-    return frozenset(name for path in place.folder(group).rglob("*.yaml") for name in class_names(path))
+    return frozenset(name for path in source.folder(group).rglob("*.yaml") for name in class_names(path))
 
 
 def _defined_name(name: str) -> str | None:
@@ -215,9 +215,9 @@ def resumed_settings(directory: str, words: list[Override]) -> Settings:
     replace_limits(tree, words)
     tree["resume"] = str(path)
     settings = check_settings(tree)
-    settings.place = path
+    settings.named_directory = path
     settings.command = command_text(["--resume", str(path), *(one.text for one in words)])
     if settings.identity != was.identity:
         named = path if path.name not in ("", "..") else path.resolve()
-        settings.place, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
+        settings.named_directory, settings.earlier = named.parent / settings.name, EarlierRun(path, was.identity)
     return settings

@@ -10,7 +10,7 @@ from ..errors import check
 from ..files import read_yaml
 from ..ranges import CheckedSettings, at_least
 from .check import to_dataclass
-from .places import places
+from .part_sources import part_sources
 
 STEPS = ("algorithm.eta", "client.lr")  # the first one that is searched is the step of a rule
 BANK = "bank"  # the sweep whose judged runs the package carries
@@ -69,7 +69,7 @@ def declared_choices(group: str) -> list[str]:
 
 
 def _read_declared() -> Mapping[str, Any]:
-    return read_yaml(places()[0].sweeps / f"{BANK}.yaml")["hydra"]["sweeper"]
+    return read_yaml(part_sources()[0].sweeps / f"{BANK}.yaml")["hydra"]["sweeper"]
 
 
 def step_key(point: Point) -> str | None:

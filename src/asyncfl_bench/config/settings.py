@@ -223,7 +223,7 @@ class Settings:
     parts: dict[str, Component]
     choices: dict[str, str]
     tree: dict = field(default_factory=dict)  # the resolved config, as it is written to config.yaml
-    place: Path | None = None  # a run directory named by hand, instead of one under output_dir
+    named_directory: Path | None = None  # a run directory named by hand, instead of one under output_dir
     asked_output_dir: Path | None = None  # of a sweep's run, whose own output_dir is the sweep's folder below that
     earlier: EarlierRun | None = None  # what is resumed, where that had another budget and so was another run
     digests: dict[str, str] = field(default_factory=dict)  # by part, of the files that its `path` or `folder` names
@@ -307,7 +307,7 @@ class Settings:
 
     @property
     def directory(self) -> Path:
-        return self.place or expand_home(self.root.output_dir, "output_dir") / self.name
+        return self.named_directory or expand_home(self.root.output_dir, "output_dir") / self.name
 
     @property
     def time_unit(self) -> str:

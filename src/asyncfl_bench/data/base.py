@@ -26,9 +26,9 @@ DATA_DIRECTORY = (
 )
 
 
-def describe_search(*places: object) -> str:
+def describe_search(*searched: object) -> str:
     """Return where samples were looked for, and how to get them, for messages about missing data."""
-    *others, last = map(str, places)
+    *others, last = map(str, searched)
     looked = f"{', '.join(others)} and {last}" if others else last
     return f"Looked for {looked}. `dataset.download=true` downloads it. {DATA_DIRECTORY}"
 
@@ -190,8 +190,8 @@ def remove_samples(data: Data, held: np.ndarray) -> Data:
     """Return ``data`` without the training samples where ``held`` (N,) is True. Natural clients keep the rest."""
     natural = None
     if data.natural is not None:
-        place = np.cumsum(~held) - 1  # of each sample among the remaining ones
-        natural = [place[part[~held[part]]] for part in data.natural]
+        new_index = np.cumsum(~held) - 1  # of each sample among the remaining ones
+        natural = [new_index[part[~held[part]]] for part in data.natural]
     return replace(data, x_train=data.x_train[~held], y_train=data.y_train[~held], natural=natural)
 
 

@@ -211,8 +211,8 @@ class Arrays(DataSet):
     loads_once = True
 
     def load(self, data_dir: Path, streams: Streams, n_clients: int) -> Data:
-        path, place = expand_home(str(self.config.path), "path"), f"dataset.path={self.config.path}"
-        return load_cached(file_version(path), lambda: build_data(place, read_npz(path, optional=("client_train",))))
+        path, origin = expand_home(str(self.config.path), "path"), f"dataset.path={self.config.path}"
+        return load_cached(file_version(path), lambda: build_data(origin, read_npz(path, optional=("client_train",))))
 
     @staticmethod
     def count_clients(section: Mapping[str, Any]) -> int | None:
@@ -228,24 +228,24 @@ def _count_clients(version: tuple[str, int, int]) -> int | None:
     return None if client is None else len(np.unique(client))
 
 
-def build_data(place: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
-    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError with their ``place``."""
+def build_data(origin: object, arrays: dict[str, np.ndarray], source: str | None = None) -> Data:
+    """Build a data set from a user's arrays, see ``Arrays``. Raises DataError with their ``origin``."""
     if missing := [name for name in ARRAYS if name not in arrays]:
-        raise DataError(f"{place}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
-    y_train, y_test = (check_labels(place, arrays, suffix, None) for suffix in ("_train", "_test"))
-    x_train, x_test = (check_samples(place, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
+        raise DataError(f"{origin}: no array {', '.join(missing)} in it (found {', '.join(arrays) or 'nothing'})")
+    y_train, y_test = (check_labels(origin, arrays, suffix, None) for suffix in ("_train", "_test"))
+    x_train, x_test = (check_samples(origin, f"x_{split}", arrays[f"x_{split}"]) for split in ("train", "test"))
     if x_train.shape[1:] != x_test.shape[1:] or x_train.dtype != x_test.dtype:
         found = f"found {x_train.dtype} {x_train.shape[1:]} and {x_test.dtype} {x_test.shape[1:]}"
-        raise DataError(f"{place}: samples of x_train and x_test must be of one kind and shape, {found}")
+        raise DataError(f"{origin}: samples of x_train and x_test must be of one kind and shape, {found}")
     classes = 1 + int(max(y_train.max(), y_test.max()))
     if len(unseen := np.setdiff1d(y_test, y_train)):
         known = "must be labels of training samples; leave out the samples of"
-        raise DataError(f"{place}: y_test {known} {list_some(map(str, unseen))}")
+        raise DataError(f"{origin}: y_test {known} {list_some(map(str, unseen))}")
     if classes > (samples := len(y_train) + len(y_test)):  # codes or identifiers, which would make a huge last layer
-        raise DataError(f"{place}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
+        raise DataError(f"{origin}: labels must be numbered from 0, found {classes - 1} among {samples} samples")
     scale = _own_scale(x_train) if x_train.dtype == np.uint8 else None
     client = arrays.get("client_train")
-    natural = None if client is None else samples_by_client(place, "client_train", client, len(y_train))
+    natural = None if client is None else samples_by_client(origin, "client_train", client, len(y_train))
     return Data(x_train, y_train, x_test, y_test, classes, scale, natural, source=source)
 
 

@@ -105,7 +105,7 @@ def _columns(given: object) -> dict[str, np.ndarray]:
         raise DataError(f"dataset: {type(given).__name__}: samples without labels; give {four}")
     if hasattr(given, "__getitem__") and hasattr(given, "__len__"):
         try:
-            pairs = [given[place] for place in range(len(given))]
+            pairs = [given[index] for index in range(len(given))]
             x = np.stack([_array(x, image_dims=3) for x, _ in pairs])
             return {"x": x, "y": np.array([operator.index(_array(y).item()) for _, y in pairs])}
         except (TypeError, ValueError) as error:

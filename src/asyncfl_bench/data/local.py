@@ -116,7 +116,7 @@ class Local(Configured):
         counts_nc = np.zeros((len(files), self.config.classes), np.int64)
         for client, (_, y) in parts.items():
             counts_nc[client] = np.bincount(y, minlength=self.config.classes)
-        x, y = (np.concatenate([parts[client][place] for client in sorted(clients)]) for place in range(2))
+        x, y = (np.concatenate([parts[client][index] for client in sorted(clients)]) for index in range(2))
         return self._build(x, y, counts_nc, test or (x[:0], y[:0]))
 
     def _build(

@@ -220,7 +220,7 @@ class Clusters(Split):
             size_1n = _round_shares(volume_n[None] / volume_n.sum(), np.array([len(samples)]), rng)
             self.moved += _repair(size_1n, config.min_samples, rng)
             held += np.split(rng.permutation(samples), np.cumsum(size_1n[0])[:-1])
-        return [_sorted(held[place]) for place in order]
+        return [_sorted(held[index]) for index in order]
 
     def _draw(self, size_c: np.ndarray, clients_k: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """Return (C, K) samples of each class for each group."""

@@ -72,12 +72,12 @@ def join_parts(parts: Iterable[PoolPart], source: str, looked_at: object = None)
         y.append(y_part)
     if not number:
         raise DataError(f"{looked_at or source}: there are no samples in it")
-    place = np.empty(len(number), dtype=np.int32)
-    place[[number[name] for name in sorted(number)]] = np.arange(len(number))
+    rank = np.empty(len(number), dtype=np.int32)
+    rank[[number[name] for name in sorted(number)]] = np.arange(len(number))
     return {
         "x": np.concatenate(x),
         "y": np.concatenate(y),
-        "client": place[np.concatenate(client)],
+        "client": rank[np.concatenate(client)],
         "source": np.array(source),
     }
 

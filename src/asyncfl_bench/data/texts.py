@@ -269,9 +269,9 @@ def _hold_out(lines: list[tuple[str, int, list[str]]], path: Path, count: int) -
         raise DataError(f"{path}: more than {count} lines to train are needed where none is dev, found {len(y)}")
     order = np.random.default_rng(DRAW).permutation(len(y))
     # sorted by the relative position within the class: the first samples have all classes in proportion
-    place = np.zeros(len(y))
+    position = np.zeros(len(y))
     for label in np.unique(y):
         own = order[y[order] == label]
-        place[own] = (np.arange(len(own)) + 0.5) / len(own)
-    held = {train[i] for i in np.argsort(place, kind="stable")[:count]}
+        position[own] = (np.arange(len(own)) + 0.5) / len(own)
+    held = {train[i] for i in np.argsort(position, kind="stable")[:count]}
     return [("dev" if number in held else line[0], line[1], line[2]) for number, line in enumerate(lines)]

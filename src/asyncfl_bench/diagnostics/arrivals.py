@@ -117,10 +117,10 @@ class Arrivals(Observer):
             losses = self._read_losses()
             row["train/loss"] = float(losses.mean())
             if not np.isfinite(losses).all():
-                place = int(np.flatnonzero(~np.isfinite(losses))[0])
+                index = int(np.flatnonzero(~np.isfinite(losses))[0])
                 self.first_unfinite = (
-                    f"upload {self._uploads - len(losses) + place + 1} of client {self._clients[place]} with "
-                    f"staleness {self._staleness[place]}, after {self._iterations[place]} server iterations"
+                    f"upload {self._uploads - len(losses) + index + 1} of client {self._clients[index]} with "
+                    f"staleness {self._staleness[index]}, after {self._iterations[index]} server iterations"
                 )
             of = {"mean": staleness.mean(), "median": np.median(staleness), "p95": np.percentile(staleness, 95)}
             row |= {f"staleness/{name}": float(value) for name, value in (of | {"max": staleness.max()}).items()}

@@ -357,8 +357,8 @@ class NoiseMemory(Stateful):
         """Add A_t of the next step. anchor: keep a copy, with which later steps are compared."""
         for start, kept_d in self._anchors:
             if (sums := self._sums.get(t - start)) is not None:
-                for place, (one_d, other_d) in enumerate(((kept_d, noise_d), (kept_d, kept_d), (noise_d, noise_d))):
-                    sums[place] += float(one_d @ other_d)
+                for index, (one_d, other_d) in enumerate(((kept_d, noise_d), (kept_d, kept_d), (noise_d, noise_d))):
+                    sums[index] += float(one_d @ other_d)
         self._anchors = [(start, kept_d) for start, kept_d in self._anchors if t - start < LAGS[-1]]
         if anchor:
             self._anchors.append((t, noise_d.clone()))

@@ -22,7 +22,7 @@ from ..clients.split_work import SplitExecutor
 from ..clients.versions import ClientVectors, build_memories
 from ..config import Settings
 from ..config.check import check_settings
-from ..config.places import named_folders, use_folders
+from ..config.part_sources import named_folders, use_folders
 from ..errors import BenchError, ConfigError, check, first_line, is_built_in
 from ..files import say
 from ..kernels.graphed import capture_checked, graphs_or_none

@@ -117,18 +117,18 @@ class Checkpoints:
         Raises BenchError for one that must not be passed over. Touches nothing on disk.
         """
         root, earlier = self._settings.root, self._settings.earlier
-        place, identity = self._directory, self._settings.identity
+        directory, identity = self._directory, self._settings.identity
         if root.rerun:
             return None
-        if earlier is not None and not has_checkpoint(place.checkpoint_path):
-            place, identity = RunDirectory(earlier.directory), earlier.identity
-        path = place.checkpoint_path
+        if earlier is not None and not has_checkpoint(directory.checkpoint_path):
+            directory, identity = RunDirectory(earlier.directory), earlier.identity
+        path = directory.checkpoint_path
         try:
-            if (record := read_directory(place.path)).status == "inconsistent":
-                raise BenchError(f"{place.path}: {record.note}")
+            if (record := read_directory(directory.path)).status == "inconsistent":
+                raise BenchError(f"{directory.path}: {record.note}")
             if earlier is None and not has_checkpoint(path):
                 return None
-            lines = place.metrics.count_whole_lines()
+            lines = directory.metrics.count_whole_lines()
             state, remarks = read_checkpoint(path, identity, lines, self._settings.results_version)
             self._check(state)
             self._load(state, path)
@@ -143,7 +143,7 @@ class Checkpoints:
             return None
         for remark in remarks:
             say(f"{remark}; using the one before it")
-        return place
+        return directory
 
     def _check(self, state: dict) -> None:
         """Raise BenchError where the run so far was not what is now asked for."""

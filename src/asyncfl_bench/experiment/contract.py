@@ -19,7 +19,7 @@ from ..algorithms.common.split import SplitRule
 from ..algorithms.common.trial import TrialPart, TrialServer
 from ..config import compose
 from ..config.overrides import parse_override
-from ..config.places import places
+from ..config.part_sources import part_sources
 from ..errors import BenchError, ConfigError, InputError, describe_error
 from ..files import read_yaml
 from ..randomness import Streams
@@ -286,7 +286,7 @@ class Limit:
 def declared_limits(rule: str) -> list[Limit]:
     """Return the rule's limits in the files limits.yaml beside the groups. Raises InputError for a malformed file."""
     found = []
-    for path in (place.conf / LIMITS_NAME for place in places()):
+    for path in (source.conf / LIMITS_NAME for source in part_sources()):
         if path.exists():
             try:
                 found += [Limit.from_line(line) for line in read_yaml(path)]

@@ -233,7 +233,7 @@ def _refuse_another_run(settings: Settings) -> None:
     changed = ", ".join(name for name, digest in settings.digests.items() if before.get(name, digest) != digest)
     if held == settings.identity and not changed:
         return
-    if settings.place is None:
+    if settings.named_directory is None:
         if held is not None:  # else its name says what it is, and what is in it cannot be read
             raise BenchError(
                 f"{directory}: holds another run ({held}) under the name of this one; move it away, or replace it with "

@@ -228,7 +228,11 @@ def refuse_empty_clients(algorithm: str, clients: ClientTable) -> None:
 
 def check_folder(settings: Settings) -> None:
     """Raise ConfigError unless a file can be made where the run's directory will be."""
-    key, value = ("hydra.run.dir", settings.place) if settings.place else ("output_dir", settings.root.output_dir)
+    key, value = (
+        ("hydra.run.dir", settings.named_directory)
+        if settings.named_directory
+        else ("output_dir", settings.root.output_dir)
+    )
     folder = machine.existing_folder(settings.directory)
     try:
         with tempfile.TemporaryFile(dir=folder):

@@ -18,7 +18,7 @@ import numpy as np
 
 from ..config.check import check_settings
 from ..config.overrides import flat_items
-from ..config.places import PACKAGE
+from ..config.part_sources import PACKAGE
 from ..config.saved import check_saved, repeated_settings, saved_config
 from ..config.settings import Settings, fill_in_precision
 from ..errors import ConfigError, did_you_mean

@@ -101,30 +101,34 @@ class RunResult:
 
 
 def finished_result(
-    settings: Settings, places: Mapping[str, Path] | None = None, *, or_diverged: bool = False, repeated: bool = False
+    settings: Settings,
+    known_paths: Mapping[str, Path] | None = None,
+    *,
+    or_diverged: bool = False,
+    repeated: bool = False,
 ) -> RunResult | None:
     """Return the result of a complete run with the same settings and all requested files; None with ``rerun=true``.
 
-    places       identity of a run -> an archive or another directory, used if the run's own directory has no result
+    known_paths  identity of a run -> an archive or another directory, used if the run's own directory has no result
     or_diverged  accept a diverged run too, as a sweep does
     repeated     also accept a run that ``rerun=true`` repeats
     """
     if settings.root.rerun and not repeated:
         return None
-    for place in (settings.directory, (places or {}).get(settings.identity)):
-        if place is None or not place.exists():
+    for path in (settings.directory, (known_paths or {}).get(settings.identity)):
+        if path is None or not path.exists():
             continue
-        packed, code = place.is_file(), settings.code_digest or None
-        record = measured_run(place, settings.identity, code) if packed else read_directory(place)
+        packed, code = path.is_file(), settings.code_digest or None
+        record = measured_run(path, settings.identity, code) if packed else read_directory(path)
         summary = record.summary if record is not None and record.status in MEASURED else {}
         if not _is_complete(summary, settings, or_diverged):
             continue
         # an archive holds no traces
-        has_trace = not settings.root.trace or (not packed and _has_whole_trace(place, summary))
+        has_trace = not settings.root.trace or (not packed and _has_whole_trace(path, summary))
         needs_clients = settings.evaluation.clients and summary["exit_status"] == "ok" and not packed
-        if has_trace and (not needs_clients or (place / CLIENTS_NAME).exists()):
+        if has_trace and (not needs_clients or (path / CLIENTS_NAME).exists()):
             say_changed_code(settings.code, summary.get("code"), "a run that counts as finished; rerun=true repeats it")
-            return RunResult(place, summary | {"already_complete": True})
+            return RunResult(path, summary | {"already_complete": True})
     return None
 
 

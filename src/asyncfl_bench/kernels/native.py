@@ -88,10 +88,10 @@ class Shapes:
         kinds = "".join(_LETTERS[type(part)] for part in plain_layers(module))
         if not layers or not re.fullmatch("(CRP?)*F?(LR)*L?", kinds):
             return None
-        for place, layer in enumerate(layers):
+        for index, layer in enumerate(layers):
             if isinstance(layer, StackedConvolution):
-                pool = kinds.startswith("P", place + 2)
-                if len(shape) != 3 or layer.stride != 1 or (pool and layers[place + 2] != StackedPool(2, 2)):
+                pool = kinds.startswith("P", index + 2)
+                if len(shape) != 3 or layer.stride != 1 or (pool and layers[index + 2] != StackedPool(2, 2)):
                     return None
                 convolutions.append(Convolution(*shape, layer.outputs, layer.kernel, layer.padding, pool))
                 shape = convolutions[-1].shape

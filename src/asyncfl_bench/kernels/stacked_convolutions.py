@@ -61,14 +61,14 @@ class StackedPool:
 
     def forward(self, a: Tensor, out: Tensor | None) -> tuple[Tensor, Any]:
         merged = a.flatten(0, 1)
-        pooled, places = aten.max_pool2d_with_indices(merged, [self.kernel] * 2, [self.stride] * 2)
+        pooled, indices = aten.max_pool2d_with_indices(merged, [self.kernel] * 2, [self.stride] * 2)
         pooled = pooled.unflatten(0, a.shape[:2])
-        return pooled if out is None else out.copy_(pooled), (merged, places)
+        return pooled if out is None else out.copy_(pooled), (merged, indices)
 
     def backward(self, error: Tensor, entered: Any) -> Tensor:
-        merged, places = entered
+        merged, indices = entered
         sizes = [self.kernel] * 2, [self.stride] * 2, [0, 0], [1, 1], False
-        back = aten.max_pool2d_with_indices_backward(error.flatten(0, 1), merged, *sizes, places)
+        back = aten.max_pool2d_with_indices_backward(error.flatten(0, 1), merged, *sizes, indices)
         return back.unflatten(0, error.shape[:2])
 
 
@@ -135,9 +135,9 @@ def packed_orders(layers: list[Any]) -> tuple[np.ndarray, np.ndarray]:
                 # windows have zeros at all these positions but the first
                 bias_ox = (layer.at + outputs * inputs + np.arange(outputs))[:, None].repeat(row - inputs, axis=1)
                 packed.append(np.concatenate([layer.at + layer.weight_positions(), bias_ox], axis=1).ravel())
-            begins_o1, places = total + row * np.arange(outputs)[:, None], np.empty(outputs * inputs, np.int64)
-            places[layer.weight_positions()] = begins_o1 + np.arange(inputs)
-            unpacked += [places, begins_o1[:, 0] + inputs]
+            begins_o1, positions = total + row * np.arange(outputs)[:, None], np.empty(outputs * inputs, np.int64)
+            positions[layer.weight_positions()] = begins_o1 + np.arange(inputs)
+            unpacked += [positions, begins_o1[:, 0] + inputs]
             total += outputs * row
     return np.concatenate(packed).astype(np.int32), np.concatenate(unpacked).astype(np.int32)
 
@@ -161,8 +161,8 @@ def _window_indices(
     part = np.where(pixel_nt1 < 0, pixels * parts, pixel_nt1 * parts + np.arange(parts)).reshape(len(pixel_nt), -1)
     part = np.pad(part, ((0, 0), (0, 1)), constant_values=pixels * parts + 1)
     source = np.full((pixels, kernel**2), -1, np.int32)
-    window, place = np.nonzero(pixel_nt >= 0)
-    source[pixel_nt[window, place], place] = window * kernel**2 + place
+    window, index = np.nonzero(pixel_nt >= 0)
+    source[pixel_nt[window, index], index] = window * kernel**2 + index
     return part.ravel().astype(np.int32), source
 
 
@@ -281,7 +281,7 @@ class BoundNetwork:
         like: Tensor,
     ):
         self._steps: list[Any] = []
-        self._first = next(place for place, layer in enumerate(layers) if isinstance(layer, StackedLinear))
+        self._first = next(index for index, layer in enumerate(layers) if isinstance(layer, StackedLinear))
         self._size = 0
         for layer in layers:
             if isinstance(layer, StackedPool):
@@ -326,10 +326,10 @@ class BoundNetwork:
     def backward(self, w_pd: Tensor, error: Any, packed_pm: Tensor, kept: list[Any], out_pd: Tensor) -> None:
         """Write the gradient into ``out_pd``. packed_pm, kept: results of ``forward``; the list is emptied"""
         out_pm = w_pd.new_empty(len(w_pd), self._size)
-        for place in range(len(self._steps) - 1, self._first - 1, -1):
-            step, entered = self._steps[place], kept.pop()
+        for index in range(len(self._steps) - 1, self._first - 1, -1):
+            step, entered = self._steps[index], kept.pop()
             if isinstance(step, _BoundLinear):
-                error = step.backward(w_pd, packed_pm, error, entered, out_pm, place == self._first)
+                error = step.backward(w_pd, packed_pm, error, entered, out_pm, index == self._first)
             else:
                 error = step.backward(error, entered)
         torch.index_select(out_pm, 1, self._unpack, out=out_pd)

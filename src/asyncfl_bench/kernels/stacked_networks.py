@@ -48,10 +48,10 @@ class StackedNetwork:
         layers = try_layers(module)
         if not layers or not isinstance(plain_layers(module)[-1], nn.Linear):
             return None
-        for place in range(len(layers) - 1):
+        for index in range(len(layers) - 1):
             # the other order has the same bits, ties included, with fewer numbers for the ReLU
-            if isinstance(layers[place], StackedRelu) and isinstance(layers[place + 1], StackedPool):
-                layers[place], layers[place + 1] = layers[place + 1], layers[place]
+            if isinstance(layers[index], StackedRelu) and isinstance(layers[index + 1], StackedPool):
+                layers[index], layers[index + 1] = layers[index + 1], layers[index]
         return cls(layers)
 
     def for_single_model(self) -> Perceptron:

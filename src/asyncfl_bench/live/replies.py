@@ -227,7 +227,7 @@ class Inbox:
             return state
 
         return {
-            "came": [saved(reply) for reply in self._unused.values()],
+            "unused": [saved(reply) for reply in self._unused.values()],
             "order": list(self._order),
             "refusals": dict(self.refusals),
             "losses": dict(self.losses),
@@ -236,7 +236,7 @@ class Inbox:
 
     def load_state_dict(self, state: dict, in_flight: Sequence[Work]) -> None:
         """Restore unused replies, and send the other work in flight again."""
-        for saved in state["came"]:
+        for saved in state.get("unused", state.get("came", ())):  # came: in earlier checkpoints
             tensors = {name: saved[name] for name in ("vector_d", "outputs_uc") if saved[name] is not None}
             arrays = {name: tensor.numpy().copy() for name, tensor in tensors.items()}
             self._unused[saved["sequence"]] = ClientReply(**saved | arrays)

@@ -66,8 +66,8 @@ class ThreadedTransport(ABC):
         """Return the oldest queued work of a client that is ready; None without it, and before all clients were
         connected."""
         with self.changed:
-            places = (place for place, (work, _) in enumerate(self._queue) if self.is_open and is_ready(work.client))
-            return None if (place := next(places, None)) is None else self._queue.pop(place)
+            indices = (index for index, (work, _) in enumerate(self._queue) if self.is_open and is_ready(work.client))
+            return None if (index := next(indices, None)) is None else self._queue.pop(index)
 
     @abstractmethod
     def close(self) -> None:

@@ -52,7 +52,7 @@ def _count_multiply_adds(module: nn.Module, x: Tensor) -> tuple[int, Tensor]:
         nonlocal macs
         out = out[0] if isinstance(out, tuple) else out
         channels = getattr(layer, "hidden_size", None) or getattr(layer, "out_features", None) or out.shape[1]
-        # each weight is used once at every place of the output: a pixel, a token
+        # each weight is used once at every position of the output: a pixel, a token
         weights = sum(parameter.numel() for parameter in layer.parameters() if parameter.dim() > 1)
         macs += out.numel() // channels * weights
 

@@ -174,9 +174,9 @@ class SelectedRows:
         read = torch.zeros(network.embedding.num_embeddings, dtype=torch.bool, device=x.device)
         read[row_e] = True  # and not torch.unique, which sorts them
         self._rows_r = read.nonzero().view(-1)
-        place = torch.empty(len(read), dtype=torch.int64, device=x.device)
-        place[self._rows_r] = torch.arange(len(self._rows_r), device=x.device)
-        self._place_e = place[row_e]
+        slot = torch.empty(len(read), dtype=torch.int64, device=x.device)
+        slot[self._rows_r] = torch.arange(len(self._rows_r), device=x.device)
+        self._slot_e = slot[row_e]
         self._count_m = there.sum(dim=1)
         self._first_m = self._count_m.cumsum(0) - self._count_m
         self._numbers = len(self._rows_r) * self._width
@@ -199,9 +199,9 @@ class SelectedRows:
         ends_b = count_b.cumsum(0)
         sample = torch.repeat_interleave(torch.arange(len(y), device=y.device), count_b)
         shift_b = self._first_m[chosen_b] - ends_b + count_b
-        place = self._place_e[torch.arange(len(sample), device=y.device) + shift_b[sample]]
+        slot = self._slot_e[torch.arange(len(sample), device=y.device) + shift_b[sample]]
         embedding, weight, bias = self._parts(w_s)
-        mean = F.embedding_bag(place, embedding, ends_b - count_b, mode="mean")
+        mean = F.embedding_bag(slot, embedding, ends_b - count_b, mode="mean")
         logits = torch.addmm(bias, mean, weight.T)
         log_bc = torch.log_softmax(logits if self._bias_c is None else logits + self._bias_c, dim=1)
         loss = F.nll_loss(log_bc, y)
@@ -211,7 +211,7 @@ class SelectedRows:
         torch.mm(error.T, mean, out=weight_out)
         torch.sum(error, dim=0, out=bias_out)
         each = torch.mm(error, weight).div_(count_b[:, None])  # of each word or bigram of a sample
-        embedding_out.zero_().index_add_(0, place, each[sample])
+        embedding_out.zero_().index_add_(0, slot, each[sample])
         return loss
 
     def _halves(self, w_d: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,9 +20,9 @@ from omegaconf import OmegaConf
 from ..config.choices import choice_file, groups, papers_with
 from ..config.composition import Compositions, chosen_config, compose, expand_overrides
 from ..config.overrides import MOST_RUNS, Override, parse_override
-from ..config.places import page_name
+from ..config.part_sources import page_name
 from ..config.settings import SEARCH_SPACE, Settings
-from ..errors import BenchError, ConfigError, InputError, check, describe_place, format_value
+from ..errors import BenchError, ConfigError, InputError, check, describe_location, format_value
 
 OverrideGrid = dict[str, list[str]]
 SHORT = {"trials": "hydra.sweeper.search.trials", "shard": "hydra.sweeper.search.shard"}
@@ -250,7 +250,7 @@ def _declared_grids(rules: str, overrides: Sequence[str], has_stages: bool) -> l
                 "a rule that declares ranges" if has_stages else "a rule with a step size, or one that declares ranges"
             )
             ok = bool(space) and not has_stages
-            check(ok, "algorithm", rule, f"{must}; {write} {describe_place(choice_file('algorithm', rule))}")
+            check(ok, "algorithm", rule, f"{must}; {write} {describe_location(choice_file('algorithm', rule))}")
         grids.setdefault(tuple(space.items()), []).append(rule)
     return [{"algorithm": ",".join(of), **dict(space)} for space, of in grids.items()]
 

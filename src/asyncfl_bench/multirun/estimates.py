@@ -20,16 +20,16 @@ LOCAL_WORK = ("batch_size", "local_steps", "local_epochs")  # settings of the cl
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A finished run. place: its directory or archive; config: text, for a run in an archive only."""
+    """A finished run. path: its directory or archive; config: text, for a run in an archive only."""
 
-    place: Path
+    path: Path
     summary: dict[str, Any]
     config: str = ""
 
     @property
     def is_archived(self) -> bool:
         """Return True if the run is in an archive."""
-        return self.place.is_file()
+        return self.path.is_file()
 
     @property
     def device(self) -> str | None:
@@ -40,7 +40,7 @@ class FinishedRun:
     def tree(self) -> dict[str, Any]:
         """The resolved config; empty if it cannot be read."""
         try:
-            tree = parse_json(self.config) if self.config else read_yaml(self.place / "config.yaml")
+            tree = parse_json(self.config) if self.config else read_yaml(self.path / "config.yaml")
             return dict(tree) if isinstance(tree["choices"], dict) else {}
         except (OSError, ValueError, LookupError, TypeError):
             return {}
@@ -146,12 +146,12 @@ def similar_runs(settings: Settings, past: Sequence[FinishedRun]) -> Estimate | 
     return replace(estimates[0], seconds=seconds, evaluation=evaluation, runs=runs)
 
 
-def finished_in(places: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:
-    """Return the runs at or below ``places`` with one of ``statuses``, without unreadable ones."""
+def finished_in(paths: Iterable[str | Path], statuses: Container[str] = ("ok",)) -> list[FinishedRun]:
+    """Return the runs at or below ``paths`` with one of ``statuses``, without unreadable ones."""
     from ..tracking.archive import archived_summaries  # brings NumPy
     from ..tracking.records import find_runs, read_directory
 
-    directories, archives, _ = find_runs([place for place in map(Path, places) if place.is_dir()])
+    directories, archives, _ = find_runs([path for path in map(Path, paths) if path.is_dir()])
     found = []
     for directory in directories:
         try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..config.check import UnknownSetting
 from ..config.composition import FOLDERS, Compositions, check_composed, chosen_config, refuse_idle, refuse_listed_axis
 from ..config.overrides import Override, check_hydra_words, parse_override, type_text
-from ..config.places import command_text
+from ..config.part_sources import command_text
 from ..config.settings import ORIGINS, SEARCH_SPACE, Settings
 from ..errors import BenchError, ConfigError, check, list_some
 from ..files import expand_home
@@ -57,7 +57,9 @@ class Job:
         multirun = ["-m", *self.hydra] if self.hydra else []
         return command_text([*multirun, *self.overrides])
 
-    def finished_result(self, places: Mapping[str, Path] | None = None, repeated: bool = False) -> RunResult | None:
+    def finished_result(
+        self, known_paths: Mapping[str, Path] | None = None, repeated: bool = False
+    ) -> RunResult | None:
         """Return the result of a run that does not have to run again, or None. A diverged run counts as finished.
 
         repeated  also accept a finished run that was to be repeated
@@ -66,7 +68,7 @@ class Job:
 
         if self.settings is None:
             return None
-        return finished_result(self.settings, places, or_diverged=True, repeated=repeated)
+        return finished_result(self.settings, known_paths, or_diverged=True, repeated=repeated)
 
     def summary_stamp(self) -> int | None:
         """Return when the summary in its directory was written; None without one."""
@@ -203,8 +205,8 @@ class _Planner:
         check(folder != "", "hydra.sweep.dir", "", "a directory")
         default = settings.root.output_dir if self._name is None else f"{settings.root.output_dir}/{self._name}"
         place_run(settings, folder or default, below or ".")
-        place = type_text("hydra.sweep.dir", str(expand_home(folder or default, "hydra.sweep.dir")))
-        placing = (place, type_text("hydra.sweep.subdir", below or "."))
+        folder_word = type_text("hydra.sweep.dir", str(expand_home(folder or default, "hydra.sweep.dir")))
+        placing = (folder_word, type_text("hydra.sweep.subdir", below or "."))
         hydra = self._kept if folder is None and below is None else (*self._kept, *placing)
         sent = tuple(f"++{text}" if parse_override(text).key in run.added else text for text in words)
         return Job(words, settings, hydra=hydra, placing=placing, sent=(*sent, *placing))
@@ -272,7 +274,7 @@ def place_run(settings: Settings, folder: str, below: str) -> None:
     settings.asked_output_dir = Path(settings.root.output_dir)
     settings.root.output_dir = settings.tree["output_dir"] = str(folder)
     if below != ".":
-        settings.place = expand_home(folder, "hydra.sweep.dir") / below
+        settings.named_directory = expand_home(folder, "hydra.sweep.dir") / below
 
 
 def settings_of(jobs: Iterable[Job]) -> list[Settings]:

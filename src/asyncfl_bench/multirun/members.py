@@ -20,7 +20,7 @@ from typing import Any
 from ..clients.run_group import RunGroup
 from ..clients.stacked import ROWS
 from ..config import Settings
-from ..config.places import allow_local_modules, named_folders, use_folders
+from ..config.part_sources import allow_local_modules, named_folders, use_folders
 from ..errors import EXIT_INTERRUPTED, BenchError, RunInUse, RunTooLarge, describe_error, lacks_memory
 from ..experiment import execute
 from ..experiment.stopping import Stop, recording_signals
@@ -47,16 +47,16 @@ def run_members(settings: Sequence[Settings], runs: int, processes: int = 1) -> 
     stop = Stop()
     with recording_signals(stop, ends_process=True):
         if processes == 1:
-            found = _run_groups(groups, [_Places(len(group)) for group in groups], runs, stop)
+            found = _run_groups(groups, [_SharedIndices(len(group)) for group in groups], runs, stop)
         for number, one in numbered:
             if found[number]["too_large"] and len(numbered) > 1:
-                found |= _run_groups([[(number, one)]], [_Places(1)], 1, stop)
+                found |= _run_groups([[(number, one)]], [_SharedIndices(1)], 1, stop)
     pending.state.stopped = bool(stop)
     return [found[number] for number in range(len(settings))]
 
 
-class _Places:
-    """The places of a list, in an open file that threads and processes share. A call returns the next place or None."""
+class _SharedIndices:
+    """Indices of a list, in an open file that threads and processes share. A call returns the next index or None."""
 
     def __init__(self, count: int):
         self._file = TemporaryFile(buffering=0)  # noqa: SIM115 (open as long as this object)
@@ -79,11 +79,11 @@ def _run_processes(groups: list[list[_Member]], runs: int, processes: int) -> _R
     """Run members in processes. Those save their runs when they get SIGTERM, which the command sends at Ctrl-C."""
     context: Any = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
-    places, packed, started = [_Places(len(group)) for group in groups], pickle.dumps(groups), []
+    indices, packed, started = [_SharedIndices(len(group)) for group in groups], pickle.dumps(groups), []
     with ignoring_terminal_signals():
         for _ in range(processes):
             ours, theirs = context.Pipe(duplex=False)
-            words = theirs, named_folders(), packed, places, runs
+            words = theirs, named_folders(), packed, indices, runs
             process = context.Process(target=_run_share, args=words, daemon=True)
             process.start()
             theirs.close()
@@ -101,7 +101,9 @@ def _run_processes(groups: list[list[_Member]], runs: int, processes: int) -> _R
     return found
 
 
-def _run_share(answers: Connection, folders: list[Path], packed: bytes, places: list[_Places], runs: int) -> None:
+def _run_share(
+    answers: Connection, folders: list[Path], packed: bytes, indices: list[_SharedIndices], runs: int
+) -> None:
     """Run members in this process until none is left, and send the results."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT, signal.SIGHUP])  # the command passes them on as SIGTERM
     threading.Thread(target=_stop_with_parent, daemon=True).start()
@@ -109,7 +111,7 @@ def _run_share(answers: Connection, folders: list[Path], packed: bytes, places: 
     allow_local_modules()
     stop = Stop()
     with recording_signals(stop, ends_process=True), suppress(BrokenPipeError):
-        answers.send(_run_groups(pickle.loads(packed), places, runs, stop))
+        answers.send(_run_groups(pickle.loads(packed), indices, runs, stop))
 
 
 def _stop_with_parent() -> None:
@@ -120,22 +122,22 @@ def _stop_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _run_groups(groups: list[list[_Member]], places: Sequence[_Places], runs: int, stop: Stop) -> _Results:
+def _run_groups(groups: list[list[_Member]], indices: Sequence[_SharedIndices], runs: int, stop: Stop) -> _Results:
     """Run one group after another, with shared stacks in each.
 
     A member that has not started when a stop is requested is interrupted.
     """
     found: _Results = {}
 
-    def run_left(members: list[_Member], take_place: _Places, run_group: RunGroup) -> None:
-        while (place := take_place()) is not None:
-            number, settings = members[place]
+    def run_left(members: list[_Member], take_index: _SharedIndices, run_group: RunGroup) -> None:
+        while (index := take_index()) is not None:
+            number, settings = members[index]
             found[number] = {"postponed": False, "too_large": False} | (
                 {"code": EXIT_INTERRUPTED, "line": "interrupted"} if stop else _run_member(settings, run_group)
             )
 
-    for group, take_place in zip(groups, places, strict=True):
-        words, names = (group, take_place, RunGroup(ROWS)), range(min(runs, len(group)))
+    for group, take_index in zip(groups, indices, strict=True):
+        words, names = (group, take_index, RunGroup(ROWS)), range(min(runs, len(group)))
         threads = [threading.Thread(target=run_left, args=words, name=f"afl-run-{name}") for name in names]
         for one in threads:
             one.start()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..config.places import report_command
+from ..config.part_sources import report_command
 from ..config.settings import DEFAULT_STEPS
 from ..errors import EXIT_INTERRUPTED, BenchError, typed_line
 from ..experiment import RunResult
@@ -75,9 +75,9 @@ def run_pending(
     Returns None, and starts nothing, if the data are others than those of finished runs; ``state`` has the problem.
     """
     jobs = state.planned
-    places = places_of(jobs)
+    paths = finished_paths(jobs)
     try:
-        ended = find_finished(jobs, places)
+        ended = find_finished(jobs, paths)
     except BenchError as problem:  # Hydra would show a stack trace
         state.problem = problem
         return None
@@ -98,7 +98,7 @@ def run_pending(
     failed = [(job, outcome) for job in tried if (outcome := _outcome(job, trouble)) is not None]
     interrupted = any(outcome.startswith("interrupted") for _, outcome in failed)
     # in a search a diverged trial counts as completed
-    results = [(job, job.finished_result(places, repeated=True)) for job in jobs if not job.drawn]
+    results = [(job, job.finished_result(paths, repeated=True)) for job in jobs if not job.drawn]
     ends = [(job, one.summary) for job, one in results if one is not None]
     diverged = [(job, f"diverged: {end['error']}") for job, end in ends if end["exit_status"] == "diverged"]
     state.result = SweepResult(len(jobs), failed, diverged, interrupted)
@@ -129,9 +129,9 @@ def _describe_archives(ended: Sequence[tuple[Job, RunResult | None]]) -> str:
     folders = {settings.directory.parent for settings, result in known if not result or result.directory.is_dir()}
     at = f"; in {next(iter(folders))}" if len(folders) == 1 else ""
     among = "".join(
-        f", {len(places)} of these in {' and '.join(map(str, dict.fromkeys(places)))}"
-        for places in ([file for _, file in packed], others)
-        if places
+        f", {len(paths)} of these in {' and '.join(map(str, dict.fromkeys(paths)))}"
+        for paths in ([file for _, file in packed], others)
+        if paths
     )
     if not packed:
         return among + at
@@ -146,24 +146,24 @@ def _describe_archives(ended: Sequence[tuple[Job, RunResult | None]]) -> str:
 
 
 def find_finished(
-    jobs: Sequence[Job], places: Mapping[str, Path] | None = None, repeated: bool = False
+    jobs: Sequence[Job], paths: Mapping[str, Path] | None = None, repeated: bool = False
 ) -> list[tuple[Job, RunResult | None]]:
     """Return each job with its result, or with None if it has to run.
 
-    places  see ``places_of``;  repeated  also take results of finished runs that are to be repeated
+    paths  see ``finished_paths``;  repeated  also take results of finished runs that are to be repeated
     Raises ConfigError or DataError if a result is of other data than those that are there.
     """
     from ..experiment import refuse_other_data
 
-    places = places_of(jobs) if places is None else places
-    found = [(job, job.finished_result(places, repeated)) for job in jobs]
+    paths = finished_paths(jobs) if paths is None else paths
+    found = [(job, job.finished_result(paths, repeated)) for job in jobs]
     known = [(job.settings, one) for job, one in found if job.settings and one]
     refuse_other_data([(settings, one) for settings, one in known if not settings.root.rerun])
     return found
 
 
-def places_of(jobs: Sequence[Job]) -> dict[str, Path]:
-    """Return places of finished runs besides a job's own directory, by identity: an archive below ``archive_dir``, or
+def finished_paths(jobs: Sequence[Job]) -> dict[str, Path]:
+    """Return paths of finished runs besides a job's own directory, by identity: an archive below ``archive_dir``, or
     the directory of another sweep's run below ``output_dir``, which ended well or diverged."""
     from ..tracking.archive import archive_folders, archives_by_identity  # brings NumPy
     from ..tracking.records import MEASURED, read_directory
@@ -171,10 +171,10 @@ def places_of(jobs: Sequence[Job]) -> dict[str, Path]:
     known = settings_of(jobs)
     past = finished_in(output_folders(known), MEASURED)
     wanted = {one.identity for one in known}
-    asked = [one.place for one in past if not one.is_archived and one.summary.get("identity") in wanted]
-    records = {place: read_directory(place) for place in asked}
+    asked = [one.path for one in past if not one.is_archived and one.summary.get("identity") in wanted]
+    records = {path: read_directory(path) for path in asked}
     found = {
-        one.summary["identity"]: place for place, one in records.items() if one.status in MEASURED and one.is_current
+        one.summary["identity"]: path for path, one in records.items() if one.status in MEASURED and one.is_current
     }
     for name in {one.root.archive_dir for one in known}:
         for folder in reversed(archive_folders(name)):  # the nearest one counts
@@ -246,9 +246,9 @@ def _wait_for_free_runs(jobs: list[Job]) -> list[Job]:
 
 def results() -> list[RunResult]:
     """Return the result of every job of the sweep that ran last, in their order."""
-    places, found = places_of(state.planned), []
+    paths, found = finished_paths(state.planned), []
     for job in state.planned:
-        if (result := job.finished_result(places, repeated=True)) is None:
+        if (result := job.finished_result(paths, repeated=True)) is None:
             directory = Path() if job.settings is None else job.settings.directory
             status, _, error = (_outcome(job, None) or "failed").partition(": ")
             summary = {"exit_status": status, "name": " ".join(job.overrides), "error": error or status}

@@ -61,14 +61,14 @@ class RunCost:
 
 def estimate_cost(
     pending: Sequence[Settings],
-    places: Iterable[str | Path] = (),
+    paths: Iterable[str | Path] = (),
     workers: int = 1,
     measure: RunTimer | None = None,
     preflight: Preflight | None = None,
 ) -> RunCost:
     """Return what runs take. Runs whose data are missing count, too.
 
-    places     where finished runs may be; workers: number of parallel runs
+    paths      where finished runs may be; workers: number of parallel runs
     measure    what gives a run's seconds by trying it, once for each experiment; None: finished runs tell
     preflight  checks the runs; None: they are not checked
     """
@@ -76,7 +76,7 @@ def estimate_cost(
     if not (checked := _check_runs(cost, pending, preflight)):
         return cost
     runs = [settings for settings, _ in checked]
-    past = past_runs(runs, places)
+    past = past_runs(runs, paths)
     estimates = estimate_runs(runs, past)
     workers = min(workers, len(runs))
     if measure is None:
@@ -128,14 +128,14 @@ def _check_runs(
 # -- time -------------------------------------------------------------------------------------------------------------
 
 
-def past_runs(pending: Sequence[Settings], places: Iterable[str | Path] = ()) -> Past:
-    """Return the finished runs in the runs' folder, their archives and ``places``."""
+def past_runs(pending: Sequence[Settings], paths: Iterable[str | Path] = ()) -> Past:
+    """Return the finished runs in the runs' folder, their archives and ``paths``."""
     from ..tracking.archive import archive_folders  # brings NumPy
 
     own = {settings.directory.parent for settings in pending}
-    archives = [place for name in {one.root.archive_dir for one in pending} for place in archive_folders(name)]
+    archives = [path for name in {one.root.archive_dir for one in pending} for path in archive_folders(name)]
     found: dict[tuple, list[FinishedRun]] = {}
-    for one in finished_in([*own, *places, *archives]):
+    for one in finished_in([*own, *paths, *archives]):
         found.setdefault(tuple(one.summary.get(group) for group in GROUPS), []).append(one)
     return found
 
@@ -291,7 +291,7 @@ class Preview:
 
 def preview_jobs(
     jobs: Sequence[Job],
-    places: Iterable[str | Path] = (),
+    paths: Iterable[str | Path] = (),
     workers: int = 1,
     measure: RunTimer | None = None,
     preflight: Preflight | None = None,
@@ -305,7 +305,7 @@ def preview_jobs(
     found = find_finished(jobs)
     pending = settings_of(job for job, result in found if result is None)
     room = find_room(launcher, pending) if launcher is not None and pending else None
-    cost = estimate_cost(pending, places, room.count if room else workers, measure, preflight)
+    cost = estimate_cost(pending, paths, room.count if room else workers, measure, preflight)
     cost.notes += [room.reason] if room else []
     rows: list[tuple[Job, str, Path | None]] = []
     for job, result in found:

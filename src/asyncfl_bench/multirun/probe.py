@@ -50,7 +50,7 @@ def try_to_build(settings: Settings) -> RunSize:
 
     try:
         with TemporaryDirectory(dir=machine.existing_folder(settings.directory)) as folder:  # of the run's cache
-            parts = build_run(replace(settings, place=Path(folder)))
+            parts = build_run(replace(settings, named_directory=Path(folder)))
             parts.executor.close()
             shared, own = parts.task.samples_bytes
             return RunSize(parts.needs.device + parts.needs.activations + own, shared)
@@ -70,7 +70,7 @@ def measure_seconds(settings: Settings) -> float | None:
 
     began = time.perf_counter()
     with TemporaryDirectory() as folder:  # a cache on disk would be in the run's own
-        parts = build_run(replace(settings, place=Path(folder)))
+        parts = build_run(replace(settings, named_directory=Path(folder)))
         start = time.perf_counter() - began
         try:
             evaluation, upload = _evaluation_seconds(parts), _upload_seconds(settings, parts)

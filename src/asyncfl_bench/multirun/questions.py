@@ -18,7 +18,7 @@ from ..analysis.selection import Grid, grid_of, page_overrides, planned_frame
 from ..analysis.verdicts import Judgement, claims_of_sweep, evaluate_claims, experiments_of_claims
 from ..config import Settings
 from ..config.overrides import parse_override
-from ..config.places import report_command
+from ..config.part_sources import report_command
 from ..errors import BenchError, ConfigError
 from ..files import expand_home
 from ..papers import paper_pages
@@ -58,17 +58,15 @@ class AskedRuns:
                 raise ConfigError("decide", "true", f"cannot compare {' '.join(job.overrides)}: {why}")
         self._jobs[0] = {job.settings.experiment: job for job in planned if job.settings}
         current = {one.experiment: one.results_version for one in self.settings}
-        archives = {
-            place for name in {one.root.archive_dir for one in self.settings} for place in archive_folders(name)
-        }
-        for key, places in {"output_dir": self.outputs, "archive_dir": sorted(archives)}.items():
-            past = [one.summary for one in finished_in(places, MEASURED) if one.summary.get("experiment") in current]
+        archives = {path for name in {one.root.archive_dir for one in self.settings} for path in archive_folders(name)}
+        for key, paths in {"output_dir": self.outputs, "archive_dir": sorted(archives)}.items():
+            past = [one.summary for one in finished_in(paths, MEASURED) if one.summary.get("experiment") in current]
             if other := [one for one in past if one.get("results_version") != current[one["experiment"]]]:
                 versions = ", ".join(sorted({str(one.get("results_version")) for one in other}))
                 now = ", ".join(sorted({str(current[one["experiment"]]) for one in other}))
                 what = f"has {count_runs(len(other))} of this multirun by results version {versions}"
                 how = "looks cannot mix them; choose another folder, or move them away"
-                raise ConfigError(key, places[0], f"{what}, and this is {now}: {how}")
+                raise ConfigError(key, paths[0], f"{what}, and this is {now}: {how}")
 
     def jobs(self, seed: int) -> dict[str, Job]:
         """Return experiment -> job of a seed. Raises ConfigError for a folder that does not suit all seeds."""
@@ -122,8 +120,8 @@ def _check_damaged(placed: MatchedRuns, runs: pd.DataFrame, experiments: set[str
     left = placed.left_out[placed.left_out["reason"].isin(_DAMAGED)]
     left = left[runs.loc[left.index, "experiment"].isin(experiments).to_numpy()]
     if len(left):
-        reason, place = left["reason"].iloc[0], left.index[0]
-        what = f"{count_runs(len(left))} of this multirun cannot be compared, the first ({reason}): {place}"
+        reason, run = left["reason"].iloc[0], left.index[0]
+        what = f"{count_runs(len(left))} of this multirun cannot be compared, the first ({reason}): {run}"
         raise ConfigError("output_dir", folder, f"{what}; move them away, or choose another folder")
 
 
@@ -235,10 +233,10 @@ class ClaimsQuestion:
     def _load_runs(self) -> pd.DataFrame:
         """Return the runs that the page would have: those of ``output_dir`` and of the paper's archive."""
         archives = archive_folders(self._asked.settings[0].root.archive_dir)
-        packed = [own if (own := place / self._spec.paper).is_dir() else place for place in archives]
-        places = [place for place in (*self._asked.outputs, *packed) if place.is_dir()]
+        packed = [own if (own := path / self._spec.paper).is_dir() else path for path in archives]
+        paths = [path for path in (*self._asked.outputs, *packed) if path.is_dir()]
         try:
-            return load_runs(*places)
+            return load_runs(*paths)
         except BenchError:  # no run is there yet
             return build_frame({})
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..config import places
+from ..config import part_sources
 from ..config.check import replace_limits
 from ..config.choices import INSTEAD, SWEEP_INSTEAD, composition, to_containers, translate_error
 from ..config.composition import FOLDERS, Compositions, check_composed, chosen_config
@@ -36,7 +36,7 @@ def run_all(overrides: list[str]) -> int:
     jobs, folder = plan_multirun(overrides)
     code = launch_jobs(jobs, overrides, folder)
     if any(job.drawn for job in pending.state.planned):
-        show(describe_best_trials(pending.state.planned, pending.places_of(pending.state.planned)))
+        show(describe_best_trials(pending.state.planned, pending.finished_paths(pending.state.planned)))
     if code == EXIT_INTERRUPTED:
         say("afl-run: interrupted; run the same command again to resume")
     return code
@@ -66,7 +66,7 @@ def launch_jobs(jobs: list[Job], overrides: list[str], folder: list[str]) -> int
 def describe_best_trials(jobs: Sequence[Job], found_in: Mapping[str, Path]) -> str:
     """Return the result of a search as text: the best trials, and a command that tests the best one over seeds.
 
-    found_in  see ``pending.places_of``
+    found_in  see ``pending.finished_paths``
     The text is empty without a search. Trials with fewer finished seeds than others do not compete: a trial that
     diverges for some seeds must not win by its other seeds.
     """
@@ -107,7 +107,7 @@ def _describe_trials(rest: tuple[str, ...], last: Job, trials: dict[tuple[str, .
         words = [text for text in last.hydra if not text.startswith("hydra.sweep.")]
         words += [*rest, *ranked[0], f"seed={seeds}", f"hydra.sweep.dir={Path(root.output_dir)}-best"]
         lines.append(
-            f"the best on test samples, over seeds it was not chosen by:\n  {places.command_text(['-m', *words])}"
+            f"the best on test samples, over seeds it was not chosen by:\n  {part_sources.command_text(['-m', *words])}"
         )
     return "\n".join(lines)
 
@@ -151,7 +151,9 @@ def run_hydra(arguments: list[str]) -> int:
     before, sys.argv = sys.argv, ["afl-run", *arguments]
     try:
         with env_override({"HYDRA_FULL_ERROR": "1"}):  # else Hydra prints its errors in several lines, and exits
-            hydra.main(version_base="1.3", config_path=str(places.config_directory()), config_name="config")(_run_job)()
+            hydra.main(version_base="1.3", config_path=str(part_sources.config_directory()), config_name="config")(
+                _run_job
+            )()
     except HydraException as error:
         raise translate_error(error, [text for text in arguments if "=" in text]) from None
     finally:
@@ -181,20 +183,22 @@ def _run_job(config: DictConfig) -> dict | float:
 
     from ..experiment import SCHEDULER_SIGNALS, execute
 
-    place, result, postponed = HydraConfig.get(), None, False
-    words: Any = OmegaConf.to_container(place.overrides)  # not resolved
-    ours = str(place.sweeper._target_).endswith(".PendingRuns")
+    hydra_config, result, postponed = HydraConfig.get(), None, False
+    words: Any = OmegaConf.to_container(hydra_config.overrides)  # not resolved
+    ours = str(hydra_config.sweeper._target_).endswith(".PendingRuns")
     try:
-        by_hand = (places.BY_HAND, "asyncfl")  # in a new process these are not named yet
-        places.use_folders(one.path for one in place.runtime.config_sources if (one.provider, one.schema) == by_hand)
-        chosen = place
+        by_hand = (part_sources.BY_HAND, "asyncfl")  # in a new process these are not named yet
+        part_sources.use_folders(
+            one.path for one in hydra_config.runtime.config_sources if (one.provider, one.schema) == by_hand
+        )
+        chosen = hydra_config
         if not ours and {INSTEAD, SWEEP_INSTEAD} & {*config}:  # ours has named what these choose
             config = composition([*words["hydra"], *words["task"]]).config
             chosen = config.hydra
         tree = to_containers(config)
         replace_limits(tree, [parse_override(text) for text in words["task"]])
         settings = check_composed(tree, chosen, words["task"])
-        place_run(settings, place.sweep.dir, place.sweep.subdir)
+        place_run(settings, hydra_config.sweep.dir, hydra_config.sweep.subdir)
         if not pending.state.current and sys.stderr.isatty():
             settings.root.progress = False  # the bars of several processes would overwrite each other
         if not ours:
@@ -241,7 +245,7 @@ def closing_line(result: RunResult, time_unit: str) -> str:
         problem = f" ({summary['error']})" if summary["error"] else ""
         return (
             f"{summary['name']}: interrupted after {used['server_iterations']} server iterations{problem}; "
-            f"resume with: {places.command_text(['--resume', str(result.directory)])}"
+            f"resume with: {part_sources.command_text(['--resume', str(result.directory)])}"
         )
     shown = f"{summary['name']}: {status}: {summary['error']}"
     return shown if str(result.directory) in str(summary["error"]) else f"{shown}; in {result.directory}"

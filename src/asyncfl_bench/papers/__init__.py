@@ -1,6 +1,6 @@
 """The papers: a folder each, with its page specifications, published numbers and claims.
 
-A paper of one's own has them in ``paper/PAPER/`` of its place (config/places.py).
+A paper of one's own has them in ``paper/PAPER/`` of its source (config/part_sources.py).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ..config.places import allow_local_modules, paper_folders
+from ..config.part_sources import allow_local_modules, paper_folders
 from ..errors import BenchError, describe_error
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..analysis import names
 from ..analysis.bank import agree_on_order, judge_world
 from ..analysis.published import matching_rows, read_published
 from ..analysis.statistics import paired_interval
-from ..config.places import command_text
+from ..config.part_sources import command_text
 from ..config.search_stages import BANK, declared_choices, declared_stages
 from .blocks.comparisons import interval_text
 from .blocks.figures import Forest, forest_panels
@@ -139,12 +139,12 @@ def judge_worlds(frame: pd.DataFrame) -> tuple[list[World], list[str]]:
             continue
         of_world = frame[(frame["world"] == name) & frame["rule"].isin(complete)]
         rules, pairs = judge_world(of_world[(of_world["stage"] == "judged") & of_world["seed"].isin(wanted)])
-        order = sorted(rules.index, key=lambda rule: _place_key(rule, rules["tier"][rule]))
+        order = sorted(rules.index, key=lambda rule: _order_key(rule, rules["tier"][rule]))
         worlds.append(World(name, rules.loc[order], pairs, of_world))
     return worlds, notes
 
 
-def _place_key(rule: str, tier: int = 1) -> tuple:
+def _order_key(rule: str, tier: int = 1) -> tuple:
     """Return the sort key of a rule: rules in no tier come last."""
     return (tier or math.inf, names.series_order(names.algorithm_label(rule)))
 
@@ -180,7 +180,7 @@ def _tier_map(worlds: Sequence[World]) -> list[Part]:
     if not worlds:
         return []
     tiers = pd.DataFrame({world.title: world.rules["tier"] for world in worlds})
-    tiers = tiers.loc[sorted(tiers.index, key=_place_key)]
+    tiers = tiers.loc[sorted(tiers.index, key=_order_key)]
     tier_rc = tiers.where(tiers > 0).to_numpy(float)
     labels = [names.algorithm_label(rule) for rule in tiers.index]
     maps = [HeatMap("", tier_rc, np.full_like(tier_rc, math.nan))]
@@ -273,7 +273,7 @@ def _wrong_steps(worlds: Sequence[World]) -> Table:
             step = "1/3" if float(str(factor)) < 1 else f"{factor:g}"
             columns.setdefault(f"{world.title} × {step}", {})[str(rule)] = text
     shown = pd.DataFrame(columns).fillna("-")
-    shown = shown.loc[sorted(shown.index, key=_place_key)]
+    shown = shown.loc[sorted(shown.index, key=_order_key)]
     shown.insert(0, "rule", [names.algorithm_label(rule) for rule in shown.index])
     return Table("robustness", shown, pd.DataFrame(rows), rows=len(shown))
 
@@ -308,7 +308,7 @@ def _traffic(world: World) -> Table:
     columns = {"up": by_upload["uplink_bytes"], "down": by_upload["downlink_bytes"]}
     columns |= {"server": judged["server_state_bytes"], "clients": judged["client_state_bytes"]}
     data = (pd.DataFrame(columns) / model).groupby(judged["rule"]).mean()
-    data = data.loc[sorted(data.index, key=_place_key)]
+    data = data.loc[sorted(data.index, key=_order_key)]
     shown = data.map(lambda value: format_number(value, decimals=1))
     shown.insert(0, "rule", [names.algorithm_label(rule) for rule in data.index])
     return Table("traffic", shown, data.reset_index(), rows=len(shown))

@@ -14,7 +14,7 @@ from ..analysis import names
 from ..analysis.contrasts import best_methods
 from ..analysis.selection import grid_of, page_overrides
 from ..analysis.statistics import mean_interval
-from ..config.places import page_name
+from ..config.part_sources import page_name
 from ..errors import BenchError
 from ..files import show
 from .assembly import measured_page
@@ -82,8 +82,8 @@ def _name_ends(axes: Axes, lines: Sequence[Line]) -> None:
                 heights[at - 1], heights[at] = heights[at - 1] - lack / 2, heights[at] + lack / 2
     for line, height in zip(ordered, heights, strict=True):
         look: dict[str, Any] = {"color": line.style.colour, "fontsize": 9, "va": "center"}
-        place = max(height, low + gap / 2)
-        axes.annotate(line.label, (axes.get_xlim()[1], place), (4, 0), textcoords="offset points", **look)
+        label_y = max(height, low + gap / 2)
+        axes.annotate(line.label, (axes.get_xlim()[1], label_y), (4, 0), textcoords="offset points", **look)
 
 
 def _panel_of_page(page: Page, metric: str, cell: str) -> Panel:

@@ -198,7 +198,7 @@ def _claims_about(rule: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _index_part(rows: pd.DataFrame) -> Table:
-    """Return the table of all rules: what each does, its claims, and its place in the bank."""
+    """Return the table of all rules: what each does, its claims, and its tiers in the bank."""
     bank, lines = _bank_table(), []
     means = {(rule, world): text.partition(" ±")[0] for world, rule, _, text, _ in bank.itertuples(index=False)}
     for rule in sorted(names.rule_classes(), key=lambda rule: names.series_order(names.algorithm_label(rule))):

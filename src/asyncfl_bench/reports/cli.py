@@ -49,9 +49,9 @@ def main(argv: list[str] | None = None) -> int:
             show(f"{pack_archive(given.names, given.pack)} runs in {given.pack}")
             return 0
         if given.config_dir:
-            from ..config import places  # brings yaml: not for --help
+            from ..config import part_sources  # brings yaml: not for --help
 
-            places.use_folders(given.config_dir)
+            part_sources.use_folders(given.config_dir)
         if given.logbook:
             from ..tracking.archive import RESULTS, archive_folders
             from .logbook import write_logbook
@@ -76,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 
         watched = given.names if write is _write_free_page else [given.runs or "runs"]
         return watch_folders(
-            [Path(place) for place in watched], build, own=_output_folder(given, write is _write_free_page)
+            [Path(path) for path in watched], build, own=_output_folder(given, write is _write_free_page)
         )
     except BenchError as error:
         say(f"afl-report: {error}")
@@ -181,15 +181,15 @@ def _write_free_page(given: argparse.Namespace) -> int:
     return 0
 
 
-def _load_runs(places: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:
-    """Return the runs at or below ``places``; a line names each run that cannot be read.
+def _load_runs(paths: Sequence[str | Path], names_single: bool = True) -> pd.DataFrame:
+    """Return the runs at or below ``paths``; a line names each run that cannot be read.
 
     names_single  also where it is the only run found
     """
     from ..tracking.runs import load_runs
     from .pages.provenance import AGAIN
 
-    runs = load_runs(*places)
+    runs = load_runs(*paths)
     if len(runs) == 1 and not names_single:
         return runs
     for run, note in runs.loc[runs["status"] == "unreadable", "note"].items():
@@ -201,7 +201,7 @@ def _write_pages(given: argparse.Namespace) -> int:
     """Write every page asked for that has runs; a page that fails stops no other. Returns the exit code."""
     from ..analysis.evaluations import ACCURACY
     from ..config import options
-    from ..config.places import page_name
+    from ..config.part_sources import page_name
     from ..tracking.archive import RESULTS, archive_folders, describe_archive_folders
     from .assembly import NoRuns, build_page
     from .beside import write_beside
@@ -216,14 +216,14 @@ def _write_pages(given: argparse.Namespace) -> int:
         if value not in (known := options(key)):
             raise UsageError(f"--{key} {value}: must be one of {', '.join(known)}")
     archive = given.archive or Path(RESULTS)
-    for option, place, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
-        if getattr(given, option) is not None and not expand_home(place, f"--{option}").is_dir():
-            raise UsageError(f"--{option} {place}: no such folder; name one with {content}")
+    for option, path, content in (("runs", folder, "runs"), ("archive", archive, "archives of runs (*.parquet)")):
+        if getattr(given, option) is not None and not expand_home(path, f"--{option}").is_dir():
+            raise UsageError(f"--{option} {path}: no such folder; name one with {content}")
     searched = f"{folder}: no runs of {specs[0].sweep} (also searched: {describe_archive_folders(archive)})"
     none = UsageError(f"{searched}; to make them: {_commands_of_runs(specs[0].sweep, wanted, given.beside)}")
-    places = [place for place in (folder, *archive_folders(archive)) if place.is_dir()]
+    paths = [path for path in (folder, *archive_folders(archive)) if path.is_dir()]
     try:
-        runs = _load_runs(places) if places else None
+        runs = _load_runs(paths) if paths else None
     except BenchError:
         runs = None
     if runs is None:
@@ -273,9 +273,7 @@ def _write_bank(given: argparse.Namespace) -> int:
     from .board import write_board
 
     refuse_others(given, BANK, ("out", "archive"), "it takes --out and --archive")
-    archives = [
-        place for folder in archive_folders(given.archive or RESULTS) if (place := folder / BANK / NAME).is_dir()
-    ]
+    archives = [path for folder in archive_folders(given.archive or RESULTS) if (path := folder / BANK / NAME).is_dir()]
     if not archives:
         searched = describe_archive_folders(given.archive or RESULTS)
         raise UsageError(f"{BANK}: no archive of its runs ({searched}); asyncfl_bench.load_bank() has the judged runs")

@@ -27,7 +27,7 @@ def read_pages(results: Path) -> dict[str, PageVerdicts]:
     pages: dict[str, PageVerdicts] = {}
     for path in sorted(results.rglob(NAME)):
         link = (path.parent / "README.md").relative_to(results).as_posix()
-        pages |= {link + place: page for place, page in read_verdicts(path)}
+        pages |= {link + anchor: page for anchor, page in read_verdicts(path)}
     return {link: page for link, page in pages.items() if page.scale != "smoke"}
 
 
@@ -35,7 +35,7 @@ def judge_claims(pages: Mapping[str, PageVerdicts], papers: Collection[str] = ()
     """Return a row for each claim of ``papers`` (none given: of all), those of a paper's abstract first.
 
     Board, replication report and overview of a paper show columns of this frame:
-    key, paper, id, board, sentence   of the claim; item, linked_item: with its place in the paper
+    key, paper, id, board, sentence   of the claim; item, linked_item: with its passage of the paper
     rules          choices of ``algorithm`` that it compares
     claim          sentence with the setup of its runs. It names decided verdicts of other setups that differ.
     word, verdict  the verdict, and in bold letters with its mark; is_indication
@@ -59,12 +59,12 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
     link, page, verdict = found[0] if found else ("", None, unjudged)
     notes, larger = _describe_others(found) if page else ([], [])
     mark = "**Abstract.** " if claim.abstract else ""
-    place = "".join(f", {one}" for one in claim.place.split(", ") if one != claim.item)
+    passage = "".join(f", {one}" for one in claim.passage.split(", ") if one != claim.item)
     scale = page.scale if page else ""
     with_seeds = f"{scale}, {describe_seeds(verdict.seeds, verdict.total, 'seed')}" if verdict.total else scale
     return {
         **{key: getattr(claim, key) for key in ("key", "paper", "id", "board", "sentence")},
-        "item": claim.item + place,
+        "item": claim.item + passage,
         "rules": _rules_of_claim(claim),
         "claim": f"{mark}{claim.sentence}" + "".join(f". {note}" for note in notes),
         "word": verdict.verdict,
@@ -77,7 +77,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
         "reason": verdict.reason,
         "kinds": reasons_of(verdict) if verdict.verdict == "inconclusive" else [],
         "link": link,
-        "linked_item": (f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item) + place,
+        "linked_item": (f"[{claim.item}]({link.partition('#')[0]})" if link else claim.item) + passage,
         "section": page.section if page else "",
         "scale": scale,
         "scale_text": with_seeds,

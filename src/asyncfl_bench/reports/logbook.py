@@ -19,7 +19,7 @@ from ..analysis.claims import JUDGED, PART, PageVerdicts, papers_with_claims
 from ..analysis.names import distinct_texts
 from ..config.choices import options
 from ..config.manual import describe_choice
-from ..config.places import report_command
+from ..config.part_sources import report_command
 from ..errors import BenchError, InputError, did_you_mean
 from ..files import write_text
 from ..papers import paper_pages
@@ -297,6 +297,6 @@ def distinct_values(runs: pd.DataFrame, key: str) -> str:
     texts = distinct_texts(runs, key)
     if not len(texts) > 2 or pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").isna().any():
         return ", ".join(texts)
-    if texts == [str(int(float(texts[0])) + place) for place in range(len(texts))]:
+    if texts == [str(int(float(texts[0])) + index) for index in range(len(texts))]:
         return f"{texts[0]} to {texts[-1]}"
     return ", ".join(texts) if len(texts) <= _FEW else f"{texts[0]} to {texts[-1]} ({len(texts)} values)"

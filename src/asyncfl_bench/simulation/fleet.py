@@ -62,11 +62,11 @@ class FleetFile:
 
     def __init__(self, path: str, layouts: Layouts):
         self.path = expand_home(path, "path")
-        # places: the line in which a row ends for a .csv, the row's number from 0 for a .parquet
+        # locations: the line in which a row ends for a .csv, the row's number from 0 for a .parquet
         read = _read_csv if self.path.suffix.lower() == ".csv" else _read_parquet
-        self._word, self._place_r, values = read(self.path)
+        self._word, self._location_r, values = read(self.path)
         _check_columns(self.path, values, layouts)
-        if not self._place_r:
+        if not self._location_r:
             raise InputError(f"{self.path}: must have at least one row besides the names of its columns")
         self.client_r = [_cell_text(value) for value in values.pop("client")]
         if "" in self.client_r:
@@ -97,8 +97,8 @@ class FleetFile:
         return np.array([[self.columns[name][rows[0]] for name in columns] for rows in rows_n])
 
     def name_of_row(self, row: int) -> str:
-        """Return the place of a row in the file, for messages: `line 3`."""
-        return f"{self._word} {self._place_r[row]}"
+        """Return the location of a row in the file, for messages: `line 3`."""
+        return f"{self._word} {self._location_r[row]}"
 
     def refusal(self, row: int, reason: str) -> InputError:
         return InputError(f"{self.path}, {self.name_of_row(row)}: {reason}")
@@ -146,7 +146,7 @@ def _read_csv(path: Path) -> tuple[str, list[int], dict[str, list]]:
                 rows.append(cells)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path}: not a readable .csv file ({error})") from None
-    return "line", lines, _name_columns(path, names, [[cells[place] for cells in rows] for place in range(len(names))])
+    return "line", lines, _name_columns(path, names, [[cells[index] for cells in rows] for index in range(len(names))])
 
 
 def _read_parquet(path: Path) -> tuple[str, list[int], dict[str, list]]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..config.places import checkout_directory
+from ..config.part_sources import checkout_directory
 from ..errors import BenchError, InputError
 from ..files import atomic_write, expand_home, parse_json, say
 from .columns import (
@@ -41,12 +41,12 @@ NAME = "archive"  # of a paper, in its folder
 _ASIDE = (CLIENT, *(POINT + family for family in FAMILIES))  # columns that checks of a run do not read
 
 
-def pack_archive(places: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
-    """Add the finished runs (ok and diverged) at or below ``places``, archives included, to the archive ``target``.
+def pack_archive(paths: Iterable[str | Path], target: str | Path, only: Container[str] | None = None) -> int:
+    """Add the finished runs (ok and diverged) at or below ``paths``, archives included, to the archive ``target``.
 
     A ``target`` called ``*.parquet`` is rewritten with all its runs. Any other target is a folder, and gets one more
     file with the new runs. Of two runs with one identity and code the preferred one has the newer results version, then
-    status ok, then a table of its clients, then a run directory, then a place in ``target``. A ``target`` without new
+    status ok, then a table of its clients, then a run directory, then a copy in ``target``. A ``target`` without new
     runs does not change.
 
     only  experiments whose runs are added; None for all
@@ -57,7 +57,7 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
 
     target = Path(target)
     is_folder = target.suffix != ".parquet"
-    directories, archives, closed = find_runs(roots := [Path(place) for place in places])
+    directories, archives, closed = find_runs(roots := [Path(path) for path in paths])
     for folder, why in closed.items():
         say(f"left out, {folder}: {why}")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
             raise BenchError(f"{', '.join(map(str, roots))}: no finished run to pack")
         new = [record for record in kept.values() if id(record) not in own]
         stay = {id(record) for record in kept.values()}
-        replaced = [place for number, place in own.items() if number not in stay]
+        replaced = [path for number, path in own.items() if number not in stay]
         if is_folder:
             add_batch(target, new)
             _write_superseded(target, replaced)
@@ -101,7 +101,7 @@ def pack_archive(places: Iterable[str | Path], target: str | Path, only: Contain
 
 def archive_of_paper(folder: Path) -> Path | None:
     """Return the archive in the folder of a paper's pages, or None."""
-    return place if (place := folder / NAME).exists() else None
+    return path if (path := folder / NAME).exists() else None
 
 
 def archive_around(file: Path) -> Path:
@@ -129,9 +129,9 @@ def archive_folders(folder: str | Path = RESULTS) -> list[Path]:
     """
     given, checkout = expand_home(folder, "archive_dir"), checkout_directory()
     found: dict[str, Path] = {}
-    for place in (given, _around(given), *([] if checkout is None else [checkout / given])):
-        if place.is_dir():
-            found.setdefault(os.path.realpath(place), place if place == given else Path(os.path.relpath(place)))
+    for path in (given, _around(given), *([] if checkout is None else [checkout / given])):
+        if path.is_dir():
+            found.setdefault(os.path.realpath(path), path if path == given else Path(os.path.relpath(path)))
     return list(found.values())
 
 
@@ -146,7 +146,7 @@ def describe_archive_folders(folder: str | Path = RESULTS) -> str:
 def _around(folder: str | Path) -> Path:
     """Return the path of ``folder`` at the top of the surrounding git checkout."""
     here = Path.cwd()
-    return next((place for place in (here, *here.parents) if (place / ".git").exists()), here) / folder
+    return next((path for path in (here, *here.parents) if (path / ".git").exists()), here) / folder
 
 
 def archives_by_identity(folder: str | Path, wanted: Container[str] | None = None) -> dict[str, Path]:
@@ -210,8 +210,8 @@ def read_archive(path: Path) -> list[Record]:
 @functools.lru_cache(maxsize=2**14)
 def _read_measured_runs(path: Path, stamp: tuple[int, ...], identity: str) -> list[Record]:
     """Return the consistent runs of this identity with a measured status, one for each code."""
-    table, places = _read_checked_columns(path, stamp)
-    records = [check_record(unpack_records(table.slice(row, 1), path)[0]) for row in places.get(identity, [])]
+    table, paths = _read_checked_columns(path, stamp)
+    records = [check_record(unpack_records(table.slice(row, 1), path)[0]) for row in paths.get(identity, [])]
     return [record for record in records if record.status in MEASURED and record.identity == identity]
 
 

@@ -81,10 +81,10 @@ class Record:
         return self.results_version == results_version_of(rule.get("_target_") if isinstance(rule, dict) else None)
 
 
-def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
-    """Find run directories, archives, and folders that cannot be listed (-> reason) at or below ``places``, sorted.
+def find_runs(paths: list[Path]) -> tuple[list[Path], list[Path], dict[Path, str]]:
+    """Find run directories, archives, and folders that cannot be listed (-> reason) at or below ``paths``, sorted.
 
-    Raises BenchError if a place does not exist.
+    Raises BenchError if a path does not exist.
     """
     directories: dict[Path, Path] = {}
     archives: dict[Path, Path] = {}
@@ -94,13 +94,13 @@ def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, st
         if not isinstance(error, FileNotFoundError):  # the folder was removed meanwhile
             closed[Path(error.filename)] = f"cannot be listed: {error.strerror}"
 
-    for place in places:
-        if place.is_file() and place.suffix == ".parquet":
-            archives.setdefault(place.resolve(), place)
+    for path in paths:
+        if path.is_file() and path.suffix == ".parquet":
+            archives.setdefault(path.resolve(), path)
             continue
-        if not place.is_dir():
-            raise BenchError(f"{place}: no such directory or archive")
-        for folder, files in run_folders(place, note):
+        if not path.is_dir():
+            raise BenchError(f"{path}: no such directory or archive")
+        for folder, files in run_folders(path, note):
             if CONFIG_NAME in files:
                 directories.setdefault(folder.resolve(), folder)
                 continue
@@ -110,14 +110,14 @@ def find_runs(places: list[Path]) -> tuple[list[Path], list[Path], dict[Path, st
     return sorted(directories.values()), sorted(archives.values()), dict(sorted(closed.items()))
 
 
-def run_folders(place: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder at or below ``place`` that may have runs, with its files. Links are followed.
+def run_folders(path: Path, note: Callable[[OSError], None] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each folder at or below ``path`` that may have runs, with its files. Links are followed.
 
     Folders of Hydra and W&B also have a config.yaml. They start with a dot, are called ``wandb`` or are inside a run
     directory, and are skipped. ``note`` gets the error of a folder that cannot be listed.
     """
     entered: set[str] = set()
-    for folder, below, files in os.walk(place, onerror=note, followlinks=True):
+    for folder, below, files in os.walk(path, onerror=note, followlinks=True):
         if (real := os.path.realpath(folder)) in entered:
             below.clear()
             continue

@@ -31,8 +31,8 @@ ENCODERS = {("bert", 12, 768): "bert_base", ("distilbert", 6, 768): "distilbert"
 _SEPARATOR = "::"  # archive.parquet::name of the run
 
 
-def load_runs(*places: str | Path) -> pd.DataFrame:
-    """Return a frame with a row for each run in directories and archives (``*.parquet``) at or below ``places``.
+def load_runs(*paths: str | Path) -> pd.DataFrame:
+    """Return a frame with a row for each run in directories and archives (``*.parquet``) at or below ``paths``.
 
     Index ``run``: the directory, or ``archive.parquet::name``. Columns:
       name, algorithm, seed, identity, experiment, results_version, data_digest
@@ -44,19 +44,19 @@ def load_runs(*places: str | Path) -> pd.DataFrame:
                                                  architecture and size
       ``delay.beta``, ``heterogeneity.alpha`` …  settings; lists are text; None if the run lacks the setting
       ``summary.used.uploads`` …                 entries of summary.json
-    Raises BenchError if a place does not exist or has no run.
+    Raises BenchError if a path does not exist or has no run.
     """
     records: dict[str, Record] = {}
-    if wrong := [type(place).__name__ for place in places if not isinstance(place, str | os.PathLike)]:
-        raise InputError(f"places={wrong[0]}: must be folders or archives, for example load_runs('runs', 'others')")
-    directories, archives, closed = find_runs([Path(place) for place in places])
+    if wrong := [type(path).__name__ for path in paths if not isinstance(path, str | os.PathLike)]:
+        raise InputError(f"paths={wrong[0]}: must be folders or archives, for example load_runs('runs', 'others')")
+    directories, archives, closed = find_runs([Path(path) for path in paths])
     for directory in directories:
         records[str(directory)] = read_directory(directory)
     for archive in archives:
         records |= _archive_records(archive)
     records |= {str(folder): Record(str(folder), "unreadable", why) for folder, why in closed.items()}
     if not records:
-        where = ", ".join(str(place) for place in places) or "no place"
+        where = ", ".join(str(path) for path in paths) or "no path"
         raise BenchError(f"{where}: no runs found (a run directory holds a {CONFIG_NAME}; an archive ends in .parquet)")
     return build_frame(records)
 

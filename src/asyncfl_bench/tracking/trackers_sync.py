@@ -37,17 +37,17 @@ def send_offline_runs(folders: list[str]) -> int:
     W&B marks sent runs, so a run is sent once. Pieces with one id are sent in the order of their start. A running run
     is skipped, because its piece would be marked after half of it was sent.
     """
-    places = []
-    for place in (expand_home(folder, "--sync") for folder in folders):
-        if (place.is_file() and place.suffix == ".parquet") or (place.is_dir() and place.name == NAME):
-            places += _stage_archive(place)
-        elif not place.is_dir():
-            raise ConfigError("--sync", place, "no such folder; afl-run --sync DIR names the one with the runs")
-        elif (place / "README.md").exists() and (page := archive_of_paper(place.resolve().parent.parent)):
-            places += _stage_archive(page, place)  # of results/PAPER/ITEM/PROFILE-SCALE
+    paths = []
+    for path in (expand_home(folder, "--sync") for folder in folders):
+        if (path.is_file() and path.suffix == ".parquet") or (path.is_dir() and path.name == NAME):
+            paths += _stage_archive(path)
+        elif not path.is_dir():
+            raise ConfigError("--sync", path, "no such folder; afl-run --sync DIR names the one with the runs")
+        elif (path / "README.md").exists() and (page := archive_of_paper(path.resolve().parent.parent)):
+            paths += _stage_archive(page, path)  # of results/PAPER/ITEM/PROFILE-SCALE
         else:
-            places.append(place)
-    found = sorted({file.resolve() for place in places for file in place.rglob(_FILES)})
+            paths.append(path)
+    found = sorted({file.resolve() for path in paths for file in path.rglob(_FILES)})
     under_way = [file for file in found if is_locked(_run_directory(file) / LOCK_NAME)]
     pending = [file for file in found if file not in under_way and not _is_sent(file)]
     running = f", {_count_text(under_way)} still running" if under_way else ""
@@ -104,7 +104,7 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
     """
     from wandb import Image
 
-    records, places = read_archive(archive), []
+    records, folders = read_archive(archive), []
     group = archive_around(archive).parent.name
     if page is not None:
         group = "/".join(page.resolve().parts[-3:])
@@ -120,7 +120,7 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
         figures = sorted(page.glob("*.png"))
         run_id = f"page-{_digest(b''.join(figure.read_bytes() for figure in figures))}"  # changed ones are another run
         row: dict[str, object] = {figure.stem: Image(str(figure)) for figure in figures}
-        places.append(_stage_run(run_id, group, group, {}, [row], {"exit_status": "ok"}))
+        folders.append(_stage_run(run_id, group, group, {}, [row], {"exit_status": "ok"}))
     for record in records:
         if not _IDENTITY.fullmatch(str(record.identity)):  # it becomes the name of a folder
             say(f"{archive}: left out {record.name}: its identity must be 8 hex digits, found {record.identity}")
@@ -130,8 +130,8 @@ def _stage_archive(archive: Path, page: Path | None = None) -> list[Path]:
             for values in zip(*(column.tolist() for column in record.points.values()), strict=True)
         ]
         run_id = f"{record.identity}-{_digest(json.dumps(rows).encode())}"  # a rerun is another run of W&B's
-        places.append(_stage_run(run_id, record.name, group, record.config, rows, record.summary))
-    return places
+        folders.append(_stage_run(run_id, record.name, group, record.config, rows, record.summary))
+    return folders
 
 
 def _stage_run(
@@ -147,21 +147,21 @@ def _stage_run(
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder.parent) as unfinished:
-        place = Path(unfinished) / run_id
-        place.mkdir()
+        staged = Path(unfinished) / run_id
+        staged.mkdir()
         tracker = WandbTracker(WandbTrackerConfig(mode="offline"))
-        tracker.start(RunFacts(config, name, run_id, group, place))
+        tracker.start(RunFacts(config, name, run_id, group, staged))
         for row in rows:
             tracker.log(row)
         tracker.finish(summary, 0 if summary.get("exit_status") == "ok" else 1)
         until = time.monotonic() + _SECONDS_TO_WRITE
-        while not (tracker.gave_up or _has_whole_run(place) or time.monotonic() > until):
+        while not (tracker.gave_up or _has_whole_run(staged) or time.monotonic() > until):
             time.sleep(0.1)  # W&B's own process writes the last records
-        if tracker.gave_up or not _has_whole_run(place):
+        if tracker.gave_up or not _has_whole_run(staged):
             full = f"W&B did not write the whole run to {folder.parent}, whose disk may be full"
             raise BenchError(f"{name}: {full}; the same command tries again")
         try:
-            place.rename(folder)
+            staged.rename(folder)
         except OSError:  # another process was first
             if not _has_whole_run(folder):
                 raise
@@ -175,16 +175,16 @@ def _has_whole_run(folder: Path) -> bool:
     for file in folder.glob(_FILES):
         if _is_sent(file):
             return True
-        content, place, record = file.read_bytes(), _FILE_HEADER, b""
-        while place + _CHUNK_HEADER <= len(content):
-            if (rest := _BLOCK - place % _BLOCK) < _CHUNK_HEADER:  # too short for a header
-                place += rest
+        content, offset, record = file.read_bytes(), _FILE_HEADER, b""
+        while offset + _CHUNK_HEADER <= len(content):
+            if (rest := _BLOCK - offset % _BLOCK) < _CHUNK_HEADER:  # too short for a header
+                offset += rest
                 continue
-            length, kind = int.from_bytes(content[place + 4 : place + 6], "little"), content[place + 6]
-            chunk = content[place + _CHUNK_HEADER : place + _CHUNK_HEADER + length]
+            length, kind = int.from_bytes(content[offset + 4 : offset + 6], "little"), content[offset + 6]
+            chunk = content[offset + _CHUNK_HEADER : offset + _CHUNK_HEADER + length]
             record = chunk if kind <= 2 else record + chunk  # 1: a whole record, 2: its first part
-            place += _CHUNK_HEADER + length
-        if place == len(content) and Record.FromString(record).HasField("exit"):
+            offset += _CHUNK_HEADER + length
+        if offset == len(content) and Record.FromString(record).HasField("exit"):
             return True
     return False
 

@@ -46,7 +46,7 @@ class WandbTrackerConfig(CheckedSettings):
     init_timeout_seconds  seconds to wait for the server before the run is kept offline
     timeout_seconds       seconds to wait for W&B at any later moment, mostly at the end
     only_if_set_up        true: nothing without WANDB_API_KEY, WANDB_MODE or a login; tracking=auto sets it
-    dir                   place of the folder wandb/; null: the run directory
+    dir                   folder that gets wandb/; null: the run directory
     """
 
     project: str = "asyncfl_bench"
@@ -261,13 +261,13 @@ class WandbTracker(Tracker):
             if (directory / "wandb").is_symlink():
                 raise BenchError(f"{directory / 'wandb'}: is a link to another folder; remove it")
             return str(directory)
-        place = expand_home(self.config.dir, "dir")
+        folder = expand_home(self.config.dir, "dir")
         try:
-            place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=place):
-                return str(place)
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=folder):
+                return str(folder)
         except OSError as error:
-            say(f"tracking.wandb.dir={place}: {error.strerror}; what W&B writes is in {directory}")
+            say(f"tracking.wandb.dir={folder}: {error.strerror}; what W&B writes is in {directory}")
             return str(directory)
 
     def _warn(self, message: str) -> None:

@@ -137,12 +137,12 @@ class ActivationStatistics(Stateful):
             rows.append(torch.addmm(mean_ca[label], normal_ba, factor_aa.T))
             failed.append(torch.where(spread_c[label].sum().isfinite(), failed_0, -1))
         states = torch.stack(failed).tolist() if failed else []
-        for place, (label, state) in enumerate(zip(normal, states, strict=True)):
+        for index, (label, state) in enumerate(zip(normal, states, strict=True)):
             if state < 0:
-                rows[place].fill_(float("nan"))
+                rows[index].fill_(float("nan"))
             elif state:
                 factor_aa = _find_factor(spread_c[label], ridge, raise_if_stopped)
-                rows[place] = torch.addmm(mean_ca[label], normal[label], factor_aa.T)
+                rows[index] = torch.addmm(mean_ca[label], normal[label], factor_aa.T)
         return rows
 
 
@@ -190,8 +190,8 @@ def fill_classes(
     if fill == "exact":
         # the number of each row among those of its class
         one_hot_bc = torch.nn.functional.one_hot(labels_b, len(counts_c))
-        place_b = one_hot_bc.cumsum(dim=0).gather(1, labels_b[:, None])[:, 0]
-        kept_b = (place_b <= batch).nonzero()[:, 0]
+        count_b = one_hot_bc.cumsum(dim=0).gather(1, labels_b[:, None])[:, 0]
+        kept_b = (count_b <= batch).nonzero()[:, 0]
         rows_ba, labels_b = _choose(rows_ba, kept_b), labels_b[kept_b]
     short = {label: wanted - count for label, count in enumerate(counts_c) if count < wanted}
     new = [rows.to(rows_ba.dtype) for rows in statistics.sample(short, generator, raise_if_stopped)]

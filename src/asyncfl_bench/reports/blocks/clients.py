@@ -107,13 +107,13 @@ class KeptUploads:
         found = pd.DataFrame({run: kept_shares(of) for run, of in clients.groupby("run")}).T
         shares = _means_table(page, "kept", found, {str(name): str(name) for name in found})
         order = "label" if self.by_number else "labels of a run, the most kept first"
-        panels = _client_panels(page, clients, self._kept_by_place)
+        panels = _client_panels(page, clients, self._kept_by_position)
         figure = line_panels(panels, order, "samples of the label kept [%]", x_log=False)
         alt = "Share of each label's uploaded samples that were in kept uploads"
         return ["## Whose uploads were kept", _KEPT_TEXT, shares, *draw_picture("kept_labels", figure, alt)]
 
-    def _kept_by_place(self, of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-        """Return the places of labels, and the kept share of each by run and place, the most kept label first."""
+    def _kept_by_position(self, of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Return the positions of labels, and the kept share of each by run and position, the most kept label first."""
         share_sc = np.array([kept_by_label(run).to_numpy() for _, run in of.groupby("run")])
         share_sc = share_sc if self.by_number else -np.sort(-share_sc)
         return np.arange(share_sc.shape[1]) + (0.0 if self.by_number else 1.0), share_sc
@@ -147,7 +147,7 @@ def _client_panels(
 ) -> list[Panel]:
     """Return a panel a cell with a line a series: means over seeds with bars of one deviation.
 
-    line_arrays  clients of a series in a cell -> places, and values by seed and place
+    line_arrays  clients of a series in a cell -> positions, and values by seed and position
     least        lower end of bars
     """
     panels = {cell: Panel(str(cell), [], top=100.0) for cell in page.cells.index}
@@ -177,8 +177,8 @@ def _accuracy_by_uploads_figure(page: Page, clients: pd.DataFrame) -> list[Pictu
     """Return tenths of a run's clients by their uploads, a panel a cell."""
 
     def accuracy_of_tenths(of: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-        places, accuracies = zip(*(client_tenths(run) for _, run in of.groupby("seed")), strict=True)
-        return np.mean(places, axis=0), np.array(accuracies)
+        positions, accuracies = zip(*(client_tenths(run) for _, run in of.groupby("seed")), strict=True)
+        return np.mean(positions, axis=0), np.array(accuracies)
 
     panels = _client_panels(page, clients, accuracy_of_tenths, least=0.0, linked=False)
     label = "uploads of a client, over the mean of all"

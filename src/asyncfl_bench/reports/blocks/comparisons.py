@@ -45,7 +45,7 @@ def claim_parts(page: Page) -> list[Part]:
     rows, parts = [], list[Part](["## Verdicts", _VERDICTS])
     by_reading: dict[str, dict[str, str]] = {}
     for claim, one in ((judged.claim, judged.verdict) for judged in page.judged):
-        row = {"claim": claim.sentence, "place": claim.place, "source": claim.source, "reading": one.reading}
+        row = {"claim": claim.sentence, "passage": claim.passage, "source": claim.source, "reading": one.reading}
         rows.append(row | {"measured": one.measured_text, "verdict": one.marked_word, "reason": one.reason_text})
         of_readings = by_reading.setdefault(claim.key, {"claim": claim.sentence})
         of_readings[one.reading] = ": ".join(filter(None, (f"**{one.marked_word}**", one.tally or one.numbers)))
@@ -56,7 +56,7 @@ def claim_parts(page: Page) -> list[Part]:
         by_reading_table = Table("claims_by_reading", shown, shown, len(shown.columns))
         return [*parts, by_reading_table, Table("claims", None, table), contrasts]
     table = table.drop(columns="reading")
-    shown = table.drop(columns=["place", "source"]).assign(verdict="**" + table["verdict"] + "**")
+    shown = table.drop(columns=["passage", "source"]).assign(verdict="**" + table["verdict"] + "**")
     judged = table["verdict"] != "not run"
     parts.append(Table("claims", shown[judged] if judged.any() else None, table, len(shown.columns)))
     parts += (
@@ -75,7 +75,7 @@ def _contrast_table(page: Page) -> pd.DataFrame:
         measure, axis = judged.claim.decide.get("measure", ""), judged.claim.decide.get("axis", "iteration")
         for one in judged.contrasts:
             texts = page.cell_texts
-            for key, value in one.place.items():
+            for key, value in one.cell_keys.items():
                 texts = texts[texts[key] == setting_text(value)]
             cell = texts.index[0] if len(texts) == 1 else one.cell
             row: dict[str, Any] = {"claim": judged.claim.id, "contrast": one.name, "cell": cell}
@@ -308,8 +308,6 @@ def _agreement(page: Page, measure: Measure, cell: str) -> float:
     means = pd.Series({s: by_seed[cell, s].mean(skipna=False) for s in page.series if (cell, s) in by_seed}).dropna()
     order = page.published_of(cell).get(measure.kind)
     if order is None:
-        order = pd.Series(
-            {names.algorithm_label(name): place for place, name in enumerate(page.spec.order)}, dtype=float
-        )
+        order = pd.Series({names.algorithm_label(name): rank for rank, name in enumerate(page.spec.order)}, dtype=float)
     both = means.index.intersection(order.index)
     return statistics.order_agreement(means[both].to_numpy(), order[both].to_numpy())

@@ -70,7 +70,7 @@ class Curves:
         return [self.heading or "## Curves", *pictures] if pictures else []
 
     def build_panel(self, page: Page, metric: str, cell: str, log: bool) -> Panel:
-        """Return the curves of a cell. log: places are spread as on a logarithmic axis."""
+        """Return the curves of a cell. log: points are spread as on a logarithmic axis."""
         runs = page.runs[page.runs["cell"] == cell]
         limit, in_time = float(page.measured.limits[runs.index].min()), self.axis == "virtual_time"
         within = page.points if in_time else page.points[page.points["virtual_time"] <= limit]
@@ -201,7 +201,7 @@ class HeatMaps:
     def _lines(self, page: Page, maps: list[HeatMap], ticks: list[list[str]], top: float | None) -> list[Part]:
         """Return the maps of one row or column as lines with bars of one deviation."""
         varied = int(len(ticks[0]) == 1)
-        key, places = (self.rows, self.columns)[varied], ticks[varied]
+        key, values = (self.rows, self.columns)[varied], ticks[varied]
         looks = page.styles | style.styles({one.title for one in maps} - {*page.styles})
         lines = []
         for one in maps:
@@ -209,8 +209,8 @@ class HeatMaps:
             known = np.isfinite(mean)
             x, y, half = np.arange(len(mean), dtype=float)[known], mean[known], half[known]
             lines.append(Line(one.title, looks[one.title], x, y, y - half, y + half, points=True))
-        label = names.key_label(key, places)
-        panel = Panel("", lines, top=top, names=[names.short_value(key, text) for text in places])
+        label = names.key_label(key, values)
+        panel = Panel("", lines, top=top, names=[names.short_value(key, text) for text in values])
         figure = line_panels([panel], label, page.label(self.measure))
         alt = f"{page.label(self.measure)} against {label}, mean and deviation over seeds"
         return [f"## Against {label}", *draw_picture(f"line_{self.measure.name}", figure, alt)]

@@ -45,7 +45,7 @@ class Line:
 @dataclass
 class Panel:
     """One pair of axes. x_label, y_label: its own, where panels differ. top: of axis and bands, 100 for percent.
-    names: of the places 0, 1, … of a categorical x axis."""
+    names: of the positions 0, 1, … of a categorical x axis."""
 
     title: str
     lines: list[Line]
@@ -179,8 +179,8 @@ def _legend_columns(labels: Sequence[str], width: float) -> int:
 
 
 def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
-    places = sorted({float(x) for line in panel.lines if line.points for x in line.x})
-    gap = min(np.diff(places), default=1.0)
+    x_values = sorted({float(x) for line in panel.lines if line.points for x in line.x})
+    gap = min(np.diff(x_values), default=1.0)
     with_points = [line for line in panel.lines if line.points]
     for order, line in enumerate(panel.lines):
         style, keep = line.style, line.x > 0 if x_log and not panel.names else np.full(len(line.x), True)
@@ -197,7 +197,7 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
             bars = None if low is None or high is None else np.nan_to_num(np.stack([y - low, high - y])).clip(0)
             axes.errorbar(x, y, yerr=bars, capsize=2, elinewidth=0.9 if len(with_points) <= 6 else 0.6, **drawn)
             continue
-        every = (0.03 * (order % 5), 0.2)  # spread along the line, not at the same places in every line
+        every = (0.03 * (order % 5), 0.2)  # spread along the line, not at the same points of every line
         if low is not None and high is not None:
             axes.fill_between(x, low, high, color=style.colour, alpha=0.16, linewidth=0)
         if len(x) > _MANY:
@@ -206,8 +206,8 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
         axes.plot(x, y, markevery=every if len(x) > 6 else None, **drawn)
     if panel.names:
         axes.set_xticks(range(len(panel.names)), panel.names, fontsize=8)
-    elif places and len(places) <= 12 and not x_log:
-        axes.set_xticks(places)
+    elif x_values and len(x_values) <= 12 and not x_log:
+        axes.set_xticks(x_values)
     elif not x_log:
         from matplotlib.ticker import MaxNLocator
 

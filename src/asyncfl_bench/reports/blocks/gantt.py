@@ -86,8 +86,8 @@ def timeline_figure(traces: Mapping[str, pd.DataFrame], x_label: str, window: Se
     if work.empty:
         raise InputError("--timeline: no work takes virtual time, as under delay=none; leave the option out")
     by_delay = work.groupby("client")["delay"].mean().sort_values(kind="stable").index
-    places = np.linspace(0, len(by_delay) - 1, min(_CLIENTS, len(by_delay))).round().astype(int)
-    shown = [int(client) for client in by_delay[places]]
+    positions = np.linspace(0, len(by_delay) - 1, min(_CLIENTS, len(by_delay))).round().astype(int)
+    shown = [int(client) for client in by_delay[positions]]
     low, high = window or (0.0, _DELAYS * float(work["delay"].mean()))
     scale = ScalarMappable(LogNorm(1, max(2, work["staleness"].max() + 1)), f"{COLOURS}_r")
     figure = new_figure(9.4, 0.6 + (0.6 + 0.115 * len(shown)) * len(traces))

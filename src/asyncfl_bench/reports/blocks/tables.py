@@ -139,15 +139,15 @@ class Values:
         own = dict(iter(groups))
         cells = [*page.cells.index, *sorted({cell for cell, _ in lost.index} - set(page.cells.index))]
         series = names.ordered_series([*page.series, *(name for _, name in lost.index)])
-        places = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
-        data = groups[[m.name for m in self.shown]].agg(["mean", "std", "count"]).reindex(places)
+        pairs = [(cell, name) for cell in cells for name in series if (cell, name) in own or (cell, name) in lost]
+        data = groups[[m.name for m in self.shown]].agg(["mean", "std", "count"]).reindex(pairs)
         data.columns = ["_".join(name).removesuffix("_mean") for name in data.columns]
-        data["seeds"] = groups.size().reindex(places).fillna(0).astype(int)
-        data["diverged"] = lost.reindex(places).fillna(0).astype(int)
-        table = pd.DataFrame(places, columns=["cell", "algorithm"])
+        data["seeds"] = groups.size().reindex(pairs).fillna(0).astype(int)
+        data["diverged"] = lost.reindex(pairs).fillna(0).astype(int)
+        table = pd.DataFrame(pairs, columns=["cell", "algorithm"])
         for measure in self.shown:
             texts = [
-                mean_and_deviation(own[p][measure.name] if p in own else (), page.decimals(measure)) for p in places
+                mean_and_deviation(own[p][measure.name] if p in own else (), page.decimals(measure)) for p in pairs
             ]
             table[page.label(measure)] = texts
         for count in ["seeds", *(["diverged"] if data["diverged"].any() else [])]:
@@ -235,11 +235,11 @@ class SearchTable:
         table = pd.DataFrame({"cell": cell, "rank": [f"{rank:.0f} of {len(grid)}" for rank in kept["rank"]]})
         for key in keys:
             table[names.key_label(key)] = pd.Series(value_texts(grid[key]), index=grid.index)[kept.index].to_list()
-        by_place = dict(iter(groups))
+        by_cell = dict(iter(groups))
         for measure in shown_measures:
-            places = kept[keys].itertuples(index=False, name=None)
+            pairs = kept[keys].itertuples(index=False, name=None)
             table[page.label(measure)] = [
-                mean_and_deviation(by_place[p][measure.kind], page.decimals(measure)) for p in places
+                mean_and_deviation(by_cell[p][measure.kind], page.decimals(measure)) for p in pairs
             ]
         table[""] = ["the paper's" if chosen else "" for chosen in kept["published"]]
         return grid.assign(cell=cell), table

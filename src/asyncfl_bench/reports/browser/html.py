@@ -43,7 +43,7 @@ _MINUS = re.compile(r"(?<![\w.])-(?=\d)")  # of a number, not of a range or a na
 def write_html(page: Page, target: Path, refresh: int | None = None) -> None:
     """Write the page as one HTML file. refresh: seconds after which an open page reloads itself.
 
-    Raises BenchError if the extra is missing or the place is not writable.
+    Raises BenchError if the extra is missing or the file is not writable.
     """
     parts = page.parts[1:]
     chart_at = next((i for i, part in enumerate(parts) if _is_curves(part) or isinstance(part, More)), None)
@@ -58,8 +58,8 @@ def _is_curves(part: Part) -> bool:
 def chart_data(page: Page) -> ChartData:
     """Return the data of a page's chart. Panels are its cells; the cell of the paper has the published curves."""
     runs = page.runs
-    place = runs[["cell", "series", "seed"]].rename(columns={"cell": "panel"})
-    points = page.points.drop(columns=["seed"], errors="ignore").merge(place, left_on="run", right_index=True)
+    labels = runs[["cell", "series", "seed"]].rename(columns={"cell": "panel"})
+    points = page.points.drop(columns=["seed"], errors="ignore").merge(labels, left_on="run", right_index=True)
     frames = []
     for cell, keys in page.cells.iterrows():
         frames.append(points[points["panel"] == cell])
@@ -125,7 +125,7 @@ def write_tables(
 
     chart   HTML
     script  file beside this module that runs after the one that sorts tables
-    Raises BenchError if the place is not writable.
+    Raises BenchError if the file is not writable.
     """
     first = next((i for i, part in enumerate(parts) if not isinstance(part, str) or part.startswith("## ")), len(parts))
     text = Template(_read_asset("page.html")).substitute(
@@ -173,7 +173,7 @@ def _part_html(part: Part | None) -> str:
 
 def _table_html(name: str, frame: pd.DataFrame) -> str:
     """Return a sortable table. Numbers of a column have the same decimals."""
-    columns = [_cells(frame.iloc[:, place]) for place in range(frame.shape[1])]
+    columns = [_cells(frame.iloc[:, index]) for index in range(frame.shape[1])]
     columns = [
         ([_MINUS.sub("−", text) for text in texts] if kind == "number" else texts, kind) for texts, kind in columns
     ]

@@ -16,20 +16,20 @@ _FILES = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME)
 
 
 def watch_folders(
-    places: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS
+    paths: Iterable[Path], build: Callable[[], str], own: Path | None = None, every: float = SECONDS
 ) -> int:
-    """Call ``build`` at once and after each change of a run or archive at or below ``places``, until Ctrl-C.
+    """Call ``build`` at once and after each change of a run or archive at or below ``paths``, until Ctrl-C.
 
     build  writes the pages and returns a short report. A BenchError is shown in one line
     own    folder with the output of ``build``, which is ignored
     every  seconds between checks; after a longer build, as long as that took
     Returns the exit code, 0.
     """
-    places, known = list(places), None
+    paths, known = list(paths), None
     try:
         while True:
             pause = every
-            if (seen := modification_times(places, own)) != known:
+            if (seen := modification_times(paths, own)) != known:
                 known, begin = seen, time.monotonic()
                 try:
                     text = build()
@@ -43,11 +43,11 @@ def watch_folders(
         return 0
 
 
-def modification_times(places: Iterable[Path], own: Path | None = None) -> dict[str, tuple[int, int]]:
-    """Return file -> (time of change [ns], size [bytes]) of all files for pages; none for a missing place."""
+def modification_times(given: Iterable[Path], own: Path | None = None) -> dict[str, tuple[int, int]]:
+    """Return file -> (time of change [ns], size [bytes]) of all files for pages; none for a missing path."""
     found: dict[str, tuple[int, int]] = {}
-    for place in places:
-        names = [place] if place.is_file() else (at / f for at, files in run_folders(place) for f in files)
+    for one in given:
+        names = [one] if one.is_file() else (at / f for at, files in run_folders(one) for f in files)
         for path in names:
             if own is not None and path.resolve().is_relative_to(own.resolve()):
                 continue

@@ -19,7 +19,7 @@ from ...analysis.matching import MatchedRuns
 from ...analysis.measures import AT_BUDGET, MEASURES, RunMeasures
 from ...analysis.names import value_texts
 from ...analysis.statistics import LEVELS
-from ...config.places import report_command
+from ...config.part_sources import report_command
 from ...tracking.archive import NAME as ARCHIVE_NAME
 from ...tracking.archive import pack_archive
 from . import style
@@ -225,5 +225,5 @@ class Page:
 
     def pack_runs(self, results: Path) -> None:
         """Add every run of this page that ended to the archive of its paper."""
-        places = dict.fromkeys(str(run).partition("::")[0] for run in self.computed.index)
-        pack_archive(places, results / self.spec.paper / ARCHIVE_NAME, only=set(self.computed["experiment"]))
+        paths = dict.fromkeys(str(run).partition("::")[0] for run in self.computed.index)
+        pack_archive(paths, results / self.spec.paper / ARCHIVE_NAME, only=set(self.computed["experiment"]))

@@ -71,16 +71,16 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     scales = 0
     for base, same in variants.items():
         if len(same) > 1 and (len(variants) == 1 or len(same) > len(_DASHES)):
-            for place, label in enumerate(same):
-                marker = _MARKERS[(place + 5 * scales) % len(_MARKERS)]  # two scales have the same colours
-                colour = to_hex(colormaps["viridis"](0.85 * place / (len(same) - 1)))
-                found[label] = Style(colour, marker, _DASHES[place % 3])
+            for index, label in enumerate(same):
+                marker = _MARKERS[(index + 5 * scales) % len(_MARKERS)]  # two scales have the same colours
+                colour = to_hex(colormaps["viridis"](0.85 * index / (len(same) - 1)))
+                found[label] = Style(colour, marker, _DASHES[index % 3])
             scales += 1
             continue
         own = _STYLES.get(base) or _fallback(base, {style.colour for style in found.values()})
         others = [marker for marker in reversed(_MARKERS) if marker != own.marker]
-        for place, label in enumerate(same):
-            found[label] = Style(own.colour, others[place - 1], _DASHES[-place]) if place else own
+        for index, label in enumerate(same):
+            found[label] = Style(own.colour, others[index - 1], _DASHES[-index]) if index else own
     return found
 
 

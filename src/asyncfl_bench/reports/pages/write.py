@@ -212,7 +212,7 @@ def markdown_text(parts: Iterable[Part]) -> str:
 
 def plain_table(shown: pd.DataFrame) -> str:
     """Return a Markdown table without padding; columns of numbers are aligned to the right."""
-    kinds = [{type(one) for one in shown.iloc[:, place] if one != ""} for place in range(shown.shape[1])]
+    kinds = [{type(one) for one in shown.iloc[:, index] if one != ""} for index in range(shown.shape[1])]
     rule = ["---:" if kind and kind <= {int, float} else "---" for kind in kinds]
     first, *others = _markdown_cells(shown)
     return "\n".join("| " + " | ".join(line) + " |" for line in (first, rule, *others))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tiers import slow
 
-from asyncfl_bench.config import compose, places
+from asyncfl_bench.config import compose, part_sources
 from asyncfl_bench.config.choices import choice_file, composition, options
 from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.multirun.jobs import plan
@@ -72,7 +72,7 @@ def parts(tmp_path):
 def compose_parts(folder, files, *words):
     """Compose with a folder of parts in which these files are, too."""
     write(make_parts(folder), files)
-    places.use_folders([folder / "parts"])
+    part_sources.use_folders([folder / "parts"])
     return compose(words)
 
 
@@ -104,7 +104,7 @@ LIMITS = (
 def installed(tmp_path, monkeypatch):
     """A package that offers parts, as pip leaves it."""
     site = tmp_path / "site"
-    entry = f"[{places.ENTRY_POINTS}]\nlab = lab\n"
+    entry = f"[{part_sources.ENTRY_POINTS}]\nlab = lab\n"
     write(site, {"lab-1.dist-info/METADATA": "Name: lab\nVersion: 1\n", "lab-1.dist-info/entry_points.txt": entry})
     write(site, {"lab/__init__.py": "", "lab/rule.py": RULE})
     write(site, {"lab/conf/algorithm/labs.yaml": YAML.format(target="lab.rule.Mine")})
@@ -188,14 +188,14 @@ OF_SWEEP = f"{GLOBAL}defaults:\n  - override /paper: own\n  - override /model: s
 )
 def test_a_sweeps_choice_wins_over_its_papers_and_that_for_the_scale_over_both(paper, for_scale, expected, parts):
     write(parts, {"paper/own.yaml": GLOBAL + paper, "sweep/own/two.yaml": OF_SWEEP + for_scale})
-    places.use_folders([parts])
+    part_sources.use_folders([parts])
     assert composition(["sweep=own/two", "scale=smoke"]).config.hydra.runtime.choices.model == expected
 
 
 def test_a_replaced_part_takes_along_the_settings_that_files_have_for_it(parts):
     sizes = "model: {hidden: [8]}\nclient: {lr: 0.3}\n"
     write(parts, {"paper/own.yaml": f"{GLOBAL}{sizes}scales:\n  smoke: {{instead: {{model: mlp}}}}\n"})
-    places.use_folders([parts])
+    part_sources.use_folders([parts])
     assert compose(["paper=own", "scale=smoke"]).parts["model"].config.hidden == [8]
     for words in (["paper=own"], ["paper=own", "scale=smoke"]):
         settings = compose([*words, "model=softmax"])
@@ -220,7 +220,7 @@ def test_its_sweep_and_its_paper_are_found_too(parts, afl_run):
     assert answer.returncode == 0, answer.stderr
     names = sorted(path.name[:5] for path in (parts.parent / "runs/own/two/published-smoke").glob("*-*"))
     assert names == ["asgd-", "my_ru"]
-    places.use_folders([parts])
+    part_sources.use_folders([parts])
     settings = compose(["paper=own", "algorithm=my_rule"])
     assert settings.root.n_clients == 7 and settings.parts["algorithm"].config.c == 0.7
     assert "own/table1" in paper_pages() and "ace/figure2" in paper_pages()
@@ -245,15 +245,15 @@ def test_an_installed_package_offers_parts_and_is_not_imported_for_a_list(instal
 def test_installed_packages_are_looked_up_once(installed, monkeypatch):
     looked_up, entry_points = [], metadata.entry_points
     monkeypatch.setattr(metadata, "entry_points", lambda **of: looked_up.append(of) or entry_points(**of))
-    places._offering_packages.cache_clear()
-    assert all([place.source for place in places.places()] == ["asyncfl_bench", "lab"] for _ in range(3))
+    part_sources._offering_packages.cache_clear()
+    assert all([source.label for source in part_sources.part_sources()] == ["asyncfl_bench", "lab"] for _ in range(3))
     assert len(looked_up) == 1
 
 
 def test_a_package_without_the_folder_is_named_and_left_out(installed, capsys):
-    write(installed, {"lab-1.dist-info/entry_points.txt": f"[{places.ENTRY_POINTS}]\nlab = lab.nothing\n"})
-    places._offering_packages.cache_clear()
-    places._installed_places.cache_clear()
+    write(installed, {"lab-1.dist-info/entry_points.txt": f"[{part_sources.ENTRY_POINTS}]\nlab = lab.nothing\n"})
+    part_sources._offering_packages.cache_clear()
+    part_sources._installed_sources.cache_clear()
     assert "labs" not in options("algorithm")
     assert "lab.nothing offers parts, but has no folder conf/; left out" in capsys.readouterr().err
 
@@ -291,7 +291,7 @@ ROOT = "# @package _global_\n# A file\n"
 @pytest.mark.slow
 def test_the_name_of_a_choice_in_a_paper_chooses(parts):
     write(parts, {"paper/own.yaml": f"{ROOT}algorithm: fedbuff\nscales: {{smoke: {{dataset: synthetic}}}}\n"})
-    places.use_folders([parts])
+    part_sources.use_folders([parts])
     settings = compose(["paper=own", "scale=smoke"])
     assert (settings.choices["algorithm"], settings.choices["dataset"]) == ("fedbuff", "synthetic")
     assert compose(["paper=own", "scale=smoke", "algorithm=asgd"]).choices["algorithm"] == "asgd"
@@ -314,13 +314,13 @@ def test_modules_inside_and_beside_the_folder_are_found(folder, parts, tmp_path,
     write(parts, {"algorithm/my_rule.yaml": YAML.format(target="lab.Mine")})
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    with places.using_folders([parts]):
+    with part_sources.using_folders([parts]):
         assert compose(["algorithm=my_rule"]).parts["algorithm"].target.__module__ == "lab"
 
 
 def test_pages_of_a_paper_import_modules_beside_the_folder(parts):
     write(parts, {"lab.py": "TITLE = 'Own'\n", "paper/own/pages.py": "from lab import TITLE\n" + PAGES})
-    places.use_folders([parts])
+    part_sources.use_folders([parts])
     assert paper_pages()["own/table1"].title == "Own"
 
 

@@ -1,8 +1,8 @@
 """Where parts come from: this package, installed packages that offer theirs, and folders named by hand.
 
-A place is a folder of yaml groups, like ``conf/`` here: ``algorithm/NAME.yaml``, ``delay/NAME.yaml``,
+A source is a folder of yaml groups, like ``conf/`` here: ``algorithm/NAME.yaml``, ``delay/NAME.yaml``,
 ``sweep/NAME.yaml``, ``paper/NAME.yaml``, with that paper's pages, claims and published numbers in ``paper/NAME/``.
-Nothing of a place is imported to look into it.
+Nothing of a source is imported to look into it.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ConfigDirs = str | Path | Iterable[str | Path] | None
 
 
 @dataclass(frozen=True)
-class Place:
+class PartSource:
     """conf: the folder of groups; sweeps: that of the group `sweep`; papers: where a paper has its pages and claims."""
 
-    source: str  # in a few words, for people
+    label: str  # for people
     conf: Path
     sweeps: Path
     papers: Path
@@ -48,7 +48,7 @@ class Place:
         return {name for name in names if not any(str(above) in names for above in Path(name).parents)}
 
 
-_by_hand: list[Place] = []
+_by_hand: list[PartSource] = []
 
 
 def config_directory() -> Path:
@@ -68,16 +68,16 @@ def checkout_directory() -> Path | None:
     return None if above == Path(__file__).parents[1] else above
 
 
-def places() -> list[Place]:
-    """Return all places, this package's own first."""
+def part_sources() -> list[PartSource]:
+    """Return all sources, this package's own first."""
     conf = config_directory()
-    own = Place(PACKAGE, conf, conf.parent / "sweeps", Path(__file__).parents[1] / "papers")
-    return [own, *_installed_places(tuple(sys.path)), *_by_hand]
+    own = PartSource(PACKAGE, conf, conf.parent / "sweeps", Path(__file__).parents[1] / "papers")
+    return [own, *_installed_sources(tuple(sys.path)), *_by_hand]
 
 
 def named_folders() -> list[Path]:
     """Return the folders that ``--config-dir`` named."""
-    return [place.conf for place in _by_hand]
+    return [source.conf for source in _by_hand]
 
 
 def command_text(words: Iterable[str]) -> str:
@@ -97,11 +97,11 @@ def report_command(sweep: str, profile: str, scale: str, length: str | None = "s
 
 
 def use_folders(folders: Iterable[str | Path]) -> None:
-    """Use these folders as places, instead of folders that were named before.
+    """Use these folders as sources, instead of folders that were named before.
 
     Raises ConfigError for a folder that does not exist or has no folder of a group.
     """
-    _by_hand[:] = [_place_in(folder) for folder in folders]
+    _by_hand[:] = [_source_in(folder) for folder in folders]
 
 
 def take_folders(arguments: list[str]) -> list[str]:
@@ -140,7 +140,7 @@ def allow_local_modules() -> None:
 
 @contextmanager
 def using_folders(folders: ConfigDirs) -> Iterator[None]:
-    """Use these folders as places while the block is open; None: those that are used already.
+    """Use these folders as sources while the block is open; None: those that are used already.
 
     Raises ConfigError, as ``use_folders``.
     """
@@ -160,16 +160,16 @@ def class_names(path: Path) -> list[str]:
 
 
 def paper_folders() -> dict[str, Path]:
-    """Return the folder of each paper's pages, claims and published numbers, in every place."""
+    """Return the folder of each paper's pages, claims and published numbers, in every source."""
     found: dict[str, Path] = {}
-    for place in places():
-        for path in sorted(place.papers.glob("*/pages.py")) + sorted(place.papers.glob("*/claims.yaml")):
+    for source in part_sources():
+        for path in sorted(source.papers.glob("*/pages.py")) + sorted(source.papers.glob("*/claims.yaml")):
             found.setdefault(path.parent.name, path.parent)
     return dict(sorted(found.items()))
 
 
-def _place_in(given: str | Path) -> Place:
-    """Return the place of a folder. Raises ConfigError if it does not exist or has no folder of a group."""
+def _source_in(given: str | Path) -> PartSource:
+    """Return the source of a folder. Raises ConfigError if it does not exist or has no folder of a group."""
     folder = expand_home(given, BY_HAND).absolute()
     if not folder.is_dir():
         raise ConfigError(BY_HAND, given, "must be an existing folder of groups, for example with algorithm/NAME.yaml")
@@ -179,7 +179,7 @@ def _place_in(given: str | Path) -> Place:
         near = next((text for name in below if (text := did_you_mean(name, groups))), "")
         held = f"there {'is' if len(below) == 1 else 'are'} {', '.join(below)}{near}" if below else "there is none"
         raise ConfigError(BY_HAND, given, f"must hold folders named after groups, with a yaml a choice; {held}")
-    return Place(str(given), folder, folder / "sweep", folder / "paper")
+    return PartSource(str(given), folder, folder / "sweep", folder / "paper")
 
 
 def _search_path_folders(value: object) -> list[str]:
@@ -209,8 +209,8 @@ def _offering_packages(path: tuple[str, ...]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _installed_places(path: tuple[str, ...]) -> list[Place]:
-    """Return the places of installed packages. path: sys.path, which decides which packages are found."""
+def _installed_sources(path: tuple[str, ...]) -> list[PartSource]:
+    """Return the sources of installed packages. path: sys.path, which decides which packages are found."""
     found = []
     for package in _offering_packages(path):
         folder = _package_folder(package)
@@ -219,5 +219,5 @@ def _installed_places(path: tuple[str, ...]) -> list[Place]:
             say(f"{PACKAGE}: {said}")
         else:
             conf = folder / "conf"
-            found.append(Place(package, conf, conf / "sweep", conf / "paper"))
+            found.append(PartSource(package, conf, conf / "sweep", conf / "paper"))
     return found
