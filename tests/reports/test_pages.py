@@ -342,7 +342,7 @@ def test_missing_failed_diverged_and_foreign_runs_are_counted_and_named(paper_pa
     # the failed one is there, if not used; ASGD of seed 0 and both of CA2FL are not
     assert (
         text.splitlines()[0]
-        == "The sweep lists 6 runs, of which 3 are missing. 2 runs are used, 1 of them in addition to the list."
+        == "The sweep lists 6 runs, of which 3 are missing. 2 runs are used; 1 of the used runs are not in the list."
     )
     for reason, name in (("1 diverged", "asgd"), ("1 failed", "ace"), ("1 not in this sweep", "fedbuff")):
         assert any(line.startswith(f"- {reason}: `{name}") for line in text.splitlines())

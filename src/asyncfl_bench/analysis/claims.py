@@ -214,9 +214,10 @@ def paper_title(paper: str) -> str:
     return str(_read_content(paper)["name"])
 
 
-def reading_note(sweep: str) -> str:
+def reading_note(sweep: str, profile: str) -> str:
     """Return in a few words how a sweep reads the paper differently; empty for the item's own sweep."""
-    return str((_read_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, ""))
+    note = (_read_content(sweep.partition("/")[0]).get("readings") or {}).get(sweep, "")
+    return str(note.get(profile, "") if isinstance(note, Mapping) else note)
 
 
 def seen_seeds(sweep: str, scale: str) -> int:

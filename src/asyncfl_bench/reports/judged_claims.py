@@ -149,7 +149,7 @@ def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
     """Return how the runs of a verdict read the paper, and what else differs from its standard runs."""
     length = "" if page.length == "standard" else f"{page.length} runs"
     profile = "" if page.profile == "published" else _PROFILES.get(page.profile, f"profile {page.profile}")
-    return ", ".join(filter(None, (claims.reading_note(page.sweep), verdict.reading, profile, length)))
+    return ", ".join(filter(None, (claims.reading_note(page.sweep, page.profile), verdict.reading, profile, length)))
 
 
 def _rules_of_claim(claim: Claim) -> list[str]:

@@ -42,7 +42,7 @@ last value. Claims of the abstract come first."""
 _RULES = """\
 - A claim is a set of comparisons, each one number a seed. Tests after 3, 5, 8, 12 and 20 seeds share a level of 5 %.
 - A claim holds if every interval is on the claimed side of zero, and fails if one is on the other side after Holm's \
-correction. It is a tie if an interval is inside the margin.
+correction. Otherwise it is a tie if at least one interval is inside the margin.
 - A verdict is preliminary with fewer than 5 seeds, or with seeds that were run before the comparison was declared. \
 All rules: {link}."""
 
@@ -173,7 +173,7 @@ def _deviations(one: PageRuns) -> str:
         if not used <= printed:
             texts.append(f"{', '.join(sorted(used))}, where the paper has {' and '.join(sorted(printed)) or 'other'}")
         texts += partial_image_sets(one.runs)
-    readings = {claims.reading_note(page.sweep), *(found.reading for found in page.verdicts)}
+    readings = {claims.reading_note(page.sweep, page.profile), *(found.reading for found in page.verdicts)}
     texts += [f"reading: {text}" for text in sorted(filter(None, readings))]
     standard = {"scale": "full", "length": "standard", "profile": "published"}
     texts += [f"{key} `{getattr(page, key)}`" for key, usual in standard.items() if getattr(page, key) != usual]

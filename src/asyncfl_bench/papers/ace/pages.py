@@ -78,9 +78,10 @@ PAGES = (
     _page(
         "figure2",
         "figure 2: accuracy curves, two skews by two delays",
-        "The paper draws test accuracy over 500 server iterations on CIFAR-10 and prints no numbers. Here an iteration "
-        "takes all uploads of a tick, 11 to 37; line 8 of its pseudo-code steps at each arrival. Vanilla ASGD has one "
-        "client in flight, so β does not change it.",
+        "The paper draws test accuracy over 500 server iterations on CIFAR-10 and prints no numbers. In profile "
+        "`published` ACE makes an iteration with all uploads of a tick, 11 to 37, and vanilla ASGD has one client in "
+        "flight, so β does not change it. In `fair` each upload is an iteration, as in line 8 of the pseudo-code, and "
+        "all clients are in flight.",
         _SKEW_BY_DELAY,
         _CURVES,
     ),

@@ -43,8 +43,8 @@ def values_parts(page: Page) -> list[Part]:
         ranking, shown = (page.values(one).set_index("run") for one in (page.spec.primary, measure))
         same = ranking["value"].equals(shown["value"].reindex(ranking.index))
         if same and "is_last" in ranking and ranking["is_last"].all():
-            return [*parts, "The ranking uses the same values, because the last fifth has too few evaluations."]
-        parts += [f"The ranking uses the next measure. {_describe_values(page, page.spec.primary)}", ranked]
+            return [*parts, "Methods are ranked by the same values, because the last fifth has too few evaluations."]
+        parts += [f"Methods are ranked by the next table. {_describe_values(page, page.spec.primary)}", ranked]
     return parts
 
 

@@ -90,7 +90,7 @@ def coverage(page: Page) -> list[Part]:
     beyond = int((~placed.runs["listed"].astype(bool)).sum())
     expected = f"The sweep lists {placed.expected} runs, of which {len(placed.missing)} are missing. "
     best = "" if page.choices.empty else ", those of the best step of each search"
-    more = f", {beyond} of them in addition to the list" if beyond else ""
+    more = f"; {beyond} of the used runs are not in the list" if beyond else ""
     lines = [f"{expected if placed.expected else ''}{len(placed.runs)} runs are used{best}{more}."]
     for reason, group in left.groupby("reason", sort=True):
         names = [f"`{row['name']}`" + (f" ({row['note']})" if row["note"] else "") for _, row in group.iterrows()]
@@ -132,7 +132,9 @@ def origin(page: Page, commands: Sequence[str]) -> list[Part]:
         lines.append(f"- split: {repaired} of {total} training samples to clients that had too few")
     digests = page.runs["data_digest"].dropna().unique()
     if len(digests) > 1:
-        lines.append(f"- training sets: {len(digests)}, because seed or data settings choose the samples")
+        lines.append(
+            f"- different sets of training samples: {len(digests)}, because seed or data settings choose the samples"
+        )
     if distinct_values("summary.data_source") != "unknown":
         lines.append(f"- data: {distinct_values('summary.data_source')}")
     return [ORIGIN, "\n".join(lines)]
