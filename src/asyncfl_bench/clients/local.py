@@ -213,7 +213,7 @@ class LocalTraining(Configured):
     def adjust_gradient(self, gradient, center, shift):
         """Return the gradient clipped, then shifted, then with the proximal term; arguments as in ``upload``."""
         norm, mu = self.config.clip, self.config.proximal
-        away = center.new_empty(center.shape) if mu else None
+        offset = center.new_empty(center.shape) if mu else None
 
         def adjusted_gradient(w, step, out) -> None:
             import torch
@@ -224,8 +224,8 @@ class LocalTraining(Configured):
             if shift is not None:
                 out.add_(shift)
             if mu:
-                torch.sub(w, center, out=away)  # the difference first: at the center the pull is exactly zero
-                out.add_(away, alpha=mu)
+                torch.sub(w, center, out=offset)  # the difference first: at the center the pull is exactly zero
+                out.add_(offset, alpha=mu)
 
         return gradient if norm is None and shift is None and not mu else adjusted_gradient
 

@@ -126,8 +126,8 @@ class Components(Foundation):
         settings = self.settings
         budget = ", ".join(f"{value:g} {key}" for key, value in asdict(settings.budget).items() if value is not None)
         threads = f", {self.cores} thread{'s' * (self.cores != 1)}" if self.device == "cpu" else ""
-        away = {"on the host": self.needs.host, "on disk": self.needs.disk}
-        elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in away.items() if size)
+        sizes = {"on the host": self.needs.host, "on disk": self.needs.disk}
+        elsewhere = "".join(f", {size / 2**20:.0f} of them {where}" for where, size in sizes.items() if size)
         held = self.needs.activations / 2**20
         activations = f", activations up to {held:.0f} MiB" if held >= 1 else ""
         choice = settings.choices.get

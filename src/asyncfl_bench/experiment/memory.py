@@ -70,7 +70,7 @@ class Vectors:
     computing   vectors of d floats for computing them, the model included
     averaged    vectors of ``evaluation.average``
     chosen      the cache is a setting, so another one may be advised
-    along       a second vector is kept with every version of the model
+    second_vector  a second vector is kept with every version of the model
     outputs     numbers that come with an upload about the server's own samples; the rule keeps every client's last
     numbers     all else, of the rule, or of clients in flight with a part of the model
     activations  bytes of those of local work and of an evaluation
@@ -85,7 +85,7 @@ class Vectors:
     versions: int = 0
     uploads: int = 0
     chosen: bool = True
-    along: bool = False
+    second_vector: bool = False
     outputs: int = 0
     numbers: int = 0
     averaged: int = 0
@@ -93,7 +93,7 @@ class Vectors:
 
     def needs(self, n: int, cache: CacheConfig | None = None) -> MemoryNeeds:
         """Return the needs of n clients, with another cache if one is given."""
-        versions = min(self.versions, n) * (1 + self.along)
+        versions = min(self.versions, n) * (1 + self.second_vector)
         near = FLOAT * self.d * (self.rule + versions + self.uploads + self.computing + self.averaged)
         near += FLOAT * (self.outputs * (n + self.uploads) + self.numbers)
         cache = cache or self.cache
@@ -154,7 +154,7 @@ def count_vectors(
         outputs=outputs if needs.outputs else 0,
         versions=concurrency,
         uploads=uploads,
-        along=needs.second_vector,
+        second_vector=needs.second_vector,
     )
 
 

@@ -39,7 +39,8 @@ paper's abstract has this claim.
 
 - **holds**: all intervals agree. **fails**: one is on the other side, with Holm's correction.
 - **tie**: neither, and at least one interval is inside the margin, ± 1 point if the claim has no other. \
-**inconclusive**: none of these, with the reason. **at chance**: methods end less than 5 points above the share of the most frequent class.
+**inconclusive**: none of these, with the reason. \
+**at chance**: methods end less than 5 points above the share of the most frequent class.
 - **not run**: no runs yet. **blocked**: runs of this project cannot decide the claim.
 - **(preliminary)**: from fewer than 5 seeds, from seeds run before the comparison was declared, or if the last \
 evaluation gives another verdict than the mean over the last fifth. Counts that are equal for all seeds are never \

@@ -64,7 +64,8 @@ def _ablation(name: str, title: str, shows: str, relabel) -> PageSpec:
     return _page(
         name,
         title,
-        f"{shows} The paper does not name its cell; the runs have {_ONE_CELL}. The printed rate of distillation is 3e-6, which hardly moves LeNet5.",
+        f"{shows} The paper does not name its cell; the runs have {_ONE_CELL}. The printed rate of distillation is "
+        "3e-6, which hardly moves LeNet5.",
         (Curves("iteration"), Values((LATE, FINAL, BEST))),
         (*_SKEW_BY_DELAY, "distillation.rate"),
         readings=("distillation.rate",),
