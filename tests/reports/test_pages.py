@@ -579,7 +579,7 @@ def test_a_stand_in_gets_no_difference_to_published_accuracies_and_the_real_thin
     assert "final_difference" not in other.tables["published"]
     assert row(shown(other, "values"), algorithm="ACE").iloc[1] == "71.00 ± 1.00 (highest, paper 63.70)"
     assert "values_ranked" not in other.tables
-    assert "The ranking uses the same values, because the last fifth has too few evaluations." in other.parts
+    assert "Methods are ranked by the same values, because the last fifth has too few evaluations." in other.parts
 
     real = [(settings | {"choices__dataset": "newsgroups20", "choices__model": "bert_base"}, p) for settings, p in runs]
     page = paper_page(
