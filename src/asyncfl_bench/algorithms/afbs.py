@@ -69,7 +69,7 @@ class Afbs(Recorder, ServerRule):
              w <- w + eta lam mean of the kept D_i,  lam = (1 + least tau)^-1/2;  clear        (lines 11 to 13)
     Clusters k-means on (1 a_i + G_i) R^T of label shares a_i, once before training            (line 1; equation 9)
     Upload   difference, shape (d,)
-    Tells    client, version, samples; before training, projections of label shares with noise
+    Tells    client, version, samples; once before training, noisy projections of label shares
     State    rows_md and entries (the buffer), decided (what the last flush did), flushes, cluster_n
     Memory   (M + 1) d; 2 n C r before training
     Limits   M = 1: FedBuff with M = 1 and the weight (1 + tau)^-1/2, bit for bit.  all tau = 0: FedBuff

@@ -42,7 +42,7 @@ class Port(ServerRule):
              m >= M and no client in flight has a model older than S iterations:
                w <- w + eta G / R;  G <- 0, R <- 0, m <- 0
     Upload   difference, shape (d,), with the model the work started from
-    Steps    per M uploads; later while a client is too stale
+    Steps    per M uploads, but waits while a client is too stale
     State    sum_d (G), weight (R), count (m), moved_d (w - w'), iteration, versions (of each client in flight)
     Memory   4 d, versions
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
