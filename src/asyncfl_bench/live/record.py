@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
@@ -49,7 +50,7 @@ class Clock:
         return moment - (self._now() - self._origin)
 
 
-class AppendedFile(Stateful):
+class AppendedFile(Stateful, ABC):
     """A file that gets rows while a run lives, opened with the first one. A resumed run drops the rows after its
     checkpoint."""
 
@@ -60,9 +61,9 @@ class AppendedFile(Stateful):
         self._path = path
         self._file: BinaryIO | None = None
 
+    @abstractmethod
     def find_ends(self, file: BinaryIO) -> Sequence[int]:
-        """Return the bytes of the first 0, 1, ... whole rows of the file."""
-        raise NotImplementedError
+        """Return the position in bytes of the end of the first 0, 1, 2, … whole rows of the file."""
 
     def append(self, row: bytes) -> None:
         """Write a row at the end. Raises BenchError if earlier rows are gone."""
