@@ -62,9 +62,6 @@ bytes of activations, labels and replies. The exceptions are:
 | --- | --- | --- |
 {exceptions}
 
-Equal server iterations are not equal work: an iteration of `ace` can use all uploads of a tick, one of `fedbuff`
-uses M. `budget.uploads=5000` ends all rules after the same work.
-
 Not included are FedCompass, QuAFL, PORT's requests to stale clients, and the clients' half of FedASMU. They need
 client polling, server timers, or clients that mix models. We found no complete definition of MasFL, momentum
 approximation, FAVAS, TimelyFL, HeLoCo's constants, Generalized AsyncSGD's update and FedStale's functions of staleness.

@@ -34,7 +34,7 @@ class Malenia(ServerRule):
              so every client must have reported: with b_i = 0 the left side is 0
              restart_at=1: after each step all work is stopped and restarted at w, so that nothing is late
     Upload   gradient, shape (d,)
-    Steps    once each client has a used upload and `batch` is reached
+    Steps    once each client has a used upload (a larger `batch` requires more)
     State    sums_nd (G_i), counts (b_i), dropped      Memory n d
     Limits   gradients without noise: the gradient of the mean objective, whatever the speeds
              S < n: a step as soon as all have reported.  equal durations, S < n: Rennala with B = n
