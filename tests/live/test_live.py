@@ -123,11 +123,12 @@ class ThirdRaises(Threads):
 def test_the_progress_names_a_client_that_is_out_before_the_next_evaluation(monkeypatch):
     shown = []
     monkeypatch.setattr(Progress, "update", lambda self, done, *facts: shown.append((done, facts[-1])))
-    words = [*LIVE, "n_clients=8", "budget.uploads=60", "algorithm=asgd", "model=softmax", "evaluation.every=1000"]
+    words = [*LIVE, "n_clients=8", "budget.uploads=200", "algorithm=asgd", "model=softmax", "evaluation.every=1000"]
     with transport(monkeypatch, ThirdRaises):
         run([*words, "progress=true"])
     first, change, last = shown
-    assert first == (0, "8 here") and 0 < change[0] < 60 and last == (60, "8 here, out: 3") and change[1] == last[1]
+    # client 3 can be the first that a loaded machine runs
+    assert first == (0, "8 here") and change[0] < 200 and last == (200, "8 here, out: 3") and change[1] == last[1]
 
 
 @pytest.mark.slow
