@@ -35,16 +35,16 @@ afl-run --help algorithm       # every rule and its source, in one line
 afl-run --help algorithm=ace   # the settings of one rule
 ```
 
-Each name links to the rule's mathematics, its differences from other code, and its results. `make rules` writes these
-pages.
+Names link to each rule's mathematics, differences from other code, and results.
 
 - n clients, T server iterations, C classes, d parameters (split rules: of the clients' layers), u server samples,
   a activations per sample, r dimensions of a projection
-- M, Q_s, Q_c, B: buffer sizes, but B of gas is its mini-batch size; K, S of fedfa: its settings `queue`, `every`
+- M, Q_s, Q_c, B: buffer sizes, but B of gas is its mini-batch size
+- K: local steps, but K and S of fedfa are its settings `queue` and `every`
 - *versions*: the start models of clients in flight, d floats each; *cache*: a vector for each client, n d numbers
 - *server uses*: what the server knows of an upload besides the vector: the client's number, the version of its start
-  model, its number of samples, its K, its delay or its labels
-- *live*: whether a [server of real clients](../howto/live.md) can run the rule, or the setting that it requires
+  model, its samples, K, delay or labels
+- *live*: whether a [server of real clients](../howto/live.md) runs the rule; `answer_within`: with this time limit
 - *used upload*: an upload that the rule does not ignore as too stale
 
 | rule | server steps | server keeps | server uses | live |

@@ -736,7 +736,7 @@ def test_a_page_judges_the_claims_of_its_sweep_and_other_readings_name_no_claim_
     curves |= {("ca2fl", s): long_curve(500, 50, 50, 50, 50 + s) for s in range(3)}
     measured = measured_runs(curves, profile="published", length="standard")
     found = {one.verdict.claim: one.verdict for one in verdicts.evaluate_claims("ace/figure2", measured)}
-    assert list(found) == [claim.key for claim in read_claims("ace") if "ace/figure2" in claim.readings]
+    assert list(found) == [claim.key for claim in read_claims("ace") if "ace/figure2" in claim.sweeps]
     first = found["ace/figure2-ace-first"]
     assert (first.verdict, first.agree, first.contrasts) == ("inconclusive", 1, 4)
     assert first.reason.startswith("runs missing") and "ACE - FedBuff" in first.reason
@@ -762,14 +762,14 @@ WITHOUT_CLAIMS = {"afbs/ablation", "afbs/momentum", "fedecho/server_time", "fede
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = read_claims(paper)
     assert len(found) > 15 and all(claim.passage and claim.sentence and claim.item for claim in found)
-    readings = {sweep for claim in found for sweep in claim.readings}
+    readings = {sweep for claim in found for sweep in claim.sweeps}
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
     assert readings <= sweeps
     assert sweeps - readings <= WITHOUT_CLAIMS
     known = set(MEASURES) | {
         f"mse/{column}" for column in ("a2", "b2", "error", "a2_ratio", "drift_slope", "correlation_1")
     }
-    assert {claim.decide["measure"] for claim in found if claim.readings} <= known
+    assert {claim.decide["measure"] for claim in found if claim.sweeps} <= known
     for claim in found:
         if isinstance(file := claim.decide.get("expected", {}).get("file"), str):
             assert (claims.paper_folders()[paper] / "published" / file).exists()
@@ -802,13 +802,13 @@ def test_every_claim_can_be_evaluated_on_the_archived_runs_of_its_sweep_or_has_n
             frame = frame.drop_duplicates(["algorithm", "seed", *pages[sweep].cells])
         measured = GivenValues(frame, pages[sweep].cells)
         for claim in read_claims(paper):
-            if sweep in claim.readings:
+            if sweep in claim.sweeps:
                 found = judge_claim(claim, measured)
                 assert found.verdict.verdict in claims.VERDICTS and found.contrasts
                 judged[claim.key].add(found.verdict.verdict)
     runs_of = set(archived_runs(paper)["sweep"])
     asked = [
-        claim for claim in read_claims(paper) if runs_of & set(claim.readings) and claim.where.get("scale") != "full"
+        claim for claim in read_claims(paper) if runs_of & set(claim.sweeps) and claim.where.get("scale") != "full"
     ]
     assert {claim.key for claim in asked if judged[claim.key] <= {"not run"}} <= WITHOUT_ARCHIVED_RUNS
 
@@ -847,7 +847,7 @@ def test_claims_name_algorithms_and_settings_that_their_sweeps_vary(paper):
         keys = {key for settings in of for key, value in settings.items() if value is not None} - {"label", "any"}
         keys |= set(claim.where)
         keys |= {claim.decide.get("along", "at"), *claim.decide.get("than", {})} - {"at"}
-        for sweep in claim.readings:
+        for sweep in claim.sweeps:
             text = text_with_includes(sweep) + protocols
             known = {"profile", "scale", "length", "paper", "dataset"} | (
                 {"algorithm.rule"} if sweep.startswith("ace") else set()

@@ -20,7 +20,7 @@ claims:
     item: figure 1
     passage: section 5
     sentence: ACE is faster than FedBuff
-    readings: [demo/figure1, demo/figure1_arrivals]
+    sweeps: [demo/figure1, demo/figure1_arrivals]
     decide: {kind: order, measure: late, groups: [[ace], [fedbuff]]}
   - {<<: *order, id: equal-time, sentence: ACE ends higher in the same time, board: question}
   - {<<: *order, id: state, sentence: ACE keeps |B| vectors, board: construction}

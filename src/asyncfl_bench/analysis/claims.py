@@ -52,14 +52,14 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim of one paper. ``readings``: the sweeps that decide it, first the item's own; none without a sweep."""
+    """One claim of one paper. ``sweeps``: those that decide it, first the item's own; none without a sweep."""
 
     paper: str
     id: str
     item: str  # "figure 2"
     passage: str
     sentence: str
-    readings: tuple[str, ...] = ()
+    sweeps: tuple[str, ...] = ()
     decide: Mapping[str, Any] = field(default_factory=dict)
     where: Mapping[str, Any] = field(default_factory=dict)  # settings of the runs asked; a list: any of its values
     source: str = ""  # of the order that is compared with
@@ -185,7 +185,7 @@ def read_claims(paper: str) -> tuple[Claim, ...]:
     content, claims = _read_content(paper), list[Claim]()
     for entry in content.get("claims", []):
         fields = {key: value for key, value in entry.items() if key != "for_each"}
-        fields |= {"paper": paper, "series": content.get("series") or {}, "readings": tuple(entry.get("readings", ()))}
+        fields |= {"paper": paper, "series": content.get("series") or {}, "sweeps": tuple(entry.get("sweeps", ()))}
         try:
             claim = Claim(**fields)
             _check_claim(claim)
@@ -237,9 +237,9 @@ def _read_content(paper: str) -> dict[str, Any]:
 
 def _check_claim(claim: Claim) -> None:
     """Raise ValueError if the keys of ``decide`` do not fit its kind."""
-    if not claim.readings:
+    if not claim.sweeps:
         if bool(claim.blocked) == bool(claim.not_run):
-            raise ValueError("without readings it needs either blocked or not_run, with the reason")
+            raise ValueError("without sweeps it needs either blocked or not_run, with the reason")
         return
     kind, measure = claim.decide["kind"], claim.decide["measure"]
     if kind not in KINDS:

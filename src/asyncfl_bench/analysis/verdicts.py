@@ -60,7 +60,7 @@ def evaluate_claims(
     for claim, reading, asked in _read_differently(sweep, measured, readings):
         judged = judge_claim(asked, measured, seen_seeds(sweep, scale), most)
         found.append(replace(judged, claim=claim, verdict=replace(judged.verdict, reading=reading)))
-    return [one for one in found if one.verdict.verdict != "not run" or sweep == one.claim.readings[0]]
+    return [one for one in found if one.verdict.verdict != "not run" or sweep == one.claim.sweeps[0]]
 
 
 def experiments_of_claims(
@@ -76,7 +76,7 @@ def experiments_of_claims(
 
 def claims_of_sweep(sweep: str) -> list[Claim]:
     """Return the claims that the sweep is a reading of."""
-    return [claim for claim in read_claims(sweep.partition("/")[0]) if sweep in claim.readings]
+    return [claim for claim in read_claims(sweep.partition("/")[0]) if sweep in claim.sweeps]
 
 
 def _read_differently(sweep: str, measured: RunMeasures, readings: Sequence[str]) -> Iterator[tuple[Claim, str, Claim]]:

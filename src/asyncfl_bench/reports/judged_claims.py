@@ -99,7 +99,7 @@ def _pages_of(claim: Claim, pages: Mapping[str, PageVerdicts]) -> list[_Found]:
 
     def distance(entry: _Found) -> tuple:
         link, page, verdict = entry
-        far = (page.sweep != claim.readings[0], page.profile != "published", page.length != "standard")
+        far = (page.sweep != claim.sweeps[0], page.profile != "published", page.length != "standard")
         lacks_seeds = "a test needs" in verdict.reason
         return *far, page.scale == "small", lacks_seeds, size_rank(page), link
 
