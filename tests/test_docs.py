@@ -238,6 +238,25 @@ def test_pages_mark_the_highest_value_of_a_column_and_the_lowest_of_times():
     assert compared["highest"] > 50 and compared["lowest"] >= 2
 
 
+def test_a_contrast_of_a_claim_is_the_difference_that_its_page_shows():
+    """Both of the same two methods, cell, measure and seeds; pages compare at equal iterations or times."""
+    names, compared = ["cell", "first", "second", "measure"], 0
+    claimed, shown = ({*(ROOT / "results").glob(f"*/*/*/{name}.csv")} for name in ("contrasts", "pairs"))
+    for path in sorted(shown & {one.with_name("pairs.csv") for one in claimed}):
+        contrasts = pd.read_csv(path.with_name("contrasts.csv")).dropna(subset="difference")
+        contrasts = contrasts[contrasts["axis"].isin(["iteration", "virtual_time"])].astype(dict.fromkeys(names, str))
+        pairs = pd.read_csv(path)
+        pairs = pairs.rename(columns={"better": "first", "other": "second", "yardstick": "measure"})
+        signs = {"difference": -pairs["difference"], "low": -pairs["high"], "high": -pairs["low"]}
+        turned = pairs.rename(columns={"first": "second", "second": "first"}).assign(**signs)
+        both = pd.concat([pairs, turned]).astype(dict.fromkeys(names, str))
+        same = contrasts.merge(both, on=[*names, "seeds", "total"], suffixes=("", "_shown"))
+        for key in signs:
+            assert same[key].sub(same[f"{key}_shown"]).abs().fillna(0).lt(1e-6).all(), path
+        compared += len(same)
+    assert compared > 500
+
+
 def test_the_architecture_page_names_all_parts_and_only_paths_that_exist():
     text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
     package = ROOT / "src" / "asyncfl_bench"
