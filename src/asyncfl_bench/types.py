@@ -219,8 +219,8 @@ class Recorder:
 
     decision_columns  names of the columns of ``decisions``; empty: the rule has no table
     bytes_before      bytes that all clients together send before anything else; set by the end of ``start``
-    records_rows      of a rule that cuts the model: it keeps what the server's last step learned from
-    rows_of_step      that, (B, numbers) of activations and (B,) labels, not written to again; None before that step
+    records_rows      of a split rule: it keeps the inputs of the server's last step
+    rows_of_step      these inputs, (B, numbers) of activations and (B,) labels, not written to again; None before
     """
 
     decision_columns: tuple[str, ...] = ()

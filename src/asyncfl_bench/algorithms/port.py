@@ -48,9 +48,10 @@ class Port(ServerRule):
     Limits   nothing stale, eta = 1: FedBuff weighted by samples.  no upload is staler than S + 1
              current, b_s = 0, S to infinity: w is the mean of the local models by samples
     Differs  eta is ours, 1 in Plato. With deltas=current, as there, a step is a mean of stale models and forgets other
-             clients' progress since; FedBuff's differences are dispatched. The form in which a client that is too stale
-             is asked for what it has is not here. Of a client whose work is lost the rule waits for the next upload;
-             one that leaves for good would end all progress. AFL-Lib's port compares the local model itself with w - w'
+             clients' progress since; FedBuff's differences are dispatched. The paper's form in which the server
+             requests the work of a client that is too stale is not implemented. If work is lost, the rule waits for
+             that client's next upload; a client that leaves for good would end all progress. AFL-Lib's port compares
+             the local model itself with w - w'
 
     The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
 

@@ -35,9 +35,9 @@ class RescaledAsgd(ServerRule):
     Limits   equal times: Asgd, bit for bit where their mean is exact
              over a multiple of all tau_i each client's eta_i sum to the same: small steps end in the optimum of the
              mean objective, where Asgd ends in that of the objectives weighted by speed
-    Differs  the abstract, all that could be read, says that steps are in proportion to times; that their mean over
-             clients is eta is ours, and so is that unknown times are the means of what was seen, over the clients heard
-             so far. Of use where every client works all the time: under other schedules than same_client they do not
+    Differs  only the abstract was available. It states steps proportional to times. Our choices: the mean step over
+             clients is eta; an unknown time is the mean of observed times, over the clients that have uploaded so far.
+             Of use where every client works all the time: under other schedules than same_client they do not
              contribute in proportion to 1 / tau_i. A slow client's step may be too long where eta is not
              (rule/step_scale_max)
 

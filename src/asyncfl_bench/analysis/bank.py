@@ -177,7 +177,7 @@ def measure_pairs(score_rs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
 def compare_rules(scores: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each pair of rules, the one with the higher mean first: ``PAIR_COLUMNS``.
 
-    scores  a row a rule, a column a seed, without gaps
+    scores  a row for each rule, a column for each seed, without gaps
     low and high are the 95 % interval of the difference of this pair alone. p_holm is Holm's p over all pairs.
     """
     ordered = scores.loc[scores.mean(axis=1).sort_values(ascending=False, kind="stable").index]

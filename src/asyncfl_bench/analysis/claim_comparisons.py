@@ -1,6 +1,6 @@
-"""The comparisons that a claim names in ``decide`` (CONTRIBUTING.md explains its keys).
+"""Translation of a claim's ``decide`` into comparisons and their contrasts (CONTRIBUTING.md explains its keys).
 
-Legend: a table has a row a cell and a column a seed. Values are turned so that larger is better.
+Legend: a table has a row for each cell and a column for each seed. Values are turned so that larger is better.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class ClaimQuery:
                     )
 
     def _ask_loss(self) -> Iterator[AskedComparison]:
-        """Yield what moving the setting ``along`` from ``start`` to ``end`` costs each series.
+        """Yield the loss of each series when the setting ``along`` changes from ``start`` to ``end``.
 
-        With ``than``, the cost at those settings is subtracted. With ``others``, the cost of the series is
+        With ``than``, the loss at those settings is subtracted. With ``others``, the loss of the series is
         subtracted from theirs. With ``at_least``, that number is subtracted.
         """
         along, start, least = self.decide["along"], self.decide["start"], float(self.decide.get("at_least", 0))

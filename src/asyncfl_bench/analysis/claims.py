@@ -1,8 +1,9 @@
-"""The claims of a paper as data (``papers/PAPER/claims.yaml``), and their verdicts as files of pages.
+"""Reading and checking each paper's ``claims.yaml``; reading and writing the verdicts in ``claims.json`` of pages.
 
-A claim is a sentence, its passage, and a comparison that decides it. Every comparison is a set of contrasts, each one
-number a seed: A minus B, what a change costs, what it costs more here than there. All are turned so that more than zero
-is what the paper says. Repeated intervals over seeds decide (docs/reference/statistics.md, rule 4):
+A claim is a sentence, its passage, and a comparison that decides it. Every comparison is a set of contrasts, one
+number for each seed: A minus B, the loss by a change, or a difference of two losses. Signs are turned so that a
+positive number supports a claim of a difference. Repeated intervals over seeds decide (docs/reference/statistics.md,
+rule 4):
 
 holds         every contrast's interval is on the claimed side of zero
 fails         some contrast's interval is on the other side, Holm over the claim's contrasts

@@ -1,4 +1,4 @@
-"""Comparisons of runs at one budget: what their sides measure in every cell, and their contrasts (rules 1, 5).
+"""Values of the sides of a comparison at one budget, and the contrasts computed from them in each cell (rules 1, 5).
 
 Legend: a table has a row for each cell and a column for each seed. Values, except those of sides, are turned so that
 larger is better.
@@ -129,7 +129,7 @@ def measure_sides(
     share: float = 1.0,
     target: float | None = None,
 ) -> pd.DataFrame:
-    """Return the measured values of the sides of one comparison, not turned: a row a run and side.
+    """Return the measured values of the sides of one comparison, not turned: a row for each run and side.
 
     Columns row (number of the cell), side, value, last (by the last value, where the measure is ``late``), uses_last
     (True where a run had too few evaluations for ``late``, so that the last value is used), reached (of a time: True
@@ -226,11 +226,12 @@ def add_values_at_budget(measured: RunMeasures, runs: pd.DataFrame, measure: str
 
 
 def _why_no_answer(measured: RunMeasures, decide: Mapping[str, Any], values: pd.DataFrame, runs: pd.DataFrame) -> str:
-    """Return why the runs of a cell cannot answer: methods at chance, a target that no run reached, or a method that
-    diverged; empty if they can. A loss has no answer when what it starts from is at chance. The lowest three seeds
-    that all sides have say what is at chance.
+    """Return the reason why the runs of a cell give no answer; empty if they give one.
 
-    values  a row a seed, a column a side;  runs: of ``measure_sides``
+    Reasons are methods at chance, a target that no run reached, and a method that diverged. A loss has no answer if its
+    start is at chance. The lowest three common seeds decide whether a method is at chance.
+
+    values  a row for each seed, a column for each side;  runs  of ``measure_sides``
     """
     kind, of = decide["kind"], MEASURES.get(decide["measure"])
     if decide["measure"].startswith("time"):

@@ -1,4 +1,4 @@
-"""Contrasts of two methods, one number a seed, and which method of a cell is the best by all its pairs (rule 7)."""
+"""The class ``Contrast`` (a number for each seed, its interval and side); tables of pairs, best methods (rule 7)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BEST_COLUMNS = ["cell", "best", "next", "difference", "low", "high", "p_holm", "
 
 @dataclass(frozen=True)
 class Contrast:
-    """One number a seed, above zero as claimed; of an equivalence: nearer to zero than the margin.
+    """One number for each seed, above zero as claimed; of an equivalence: nearer to zero than the margin.
 
     by_seed    empty where runs are missing; last_by_seed: the same by the last value, where the yardstick is ``late``
     margin     of the equivalence, or of a tie; None: no tie is possible
@@ -159,7 +159,7 @@ def mean_of_contrasts(base: Contrast, parts: Sequence[Contrast]) -> Contrast:
 
 
 def pair_table(compared: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a pair of ``compare_pairs``, with the better method first, or the higher mean if none is decided.
+    """Return a row for each pair of ``compare_pairs``. The better method is first; without one, the higher mean.
 
     Columns cell, better, other, word (``better``, ``tie`` or ``inconclusive``), those of ``Contrast.numbers`` and
     p_holm (over all pairs of the cell). The difference is better minus other, also of times.
@@ -179,7 +179,7 @@ def pair_table(compared: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_methods(pairs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a cell: the method with the highest mean in most pairs, against the rival that decides.
+    """Return a row for each cell: the method with the highest mean in most pairs, against the rival that decides.
 
     verdict  ``best``: better than every rival, by Holm's method over all pairs of the cell · ``tie``: some rival is
              within the margin, the others are worse · ``inconclusive``, with the reason

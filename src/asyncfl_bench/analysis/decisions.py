@@ -1,7 +1,7 @@
-"""The subjects that a multirun decides: claims of a paper's page, or pairs of methods in cells of a grid.
+"""Subjects of ``decide=true`` and their words, judged pairs of methods in cells, and files ``decide-….json``.
 
 A multirun under ``decide=true`` chooses its seeds by looks (docs/reference/statistics.md, rules 2 and 3). A file
-``decide-….json`` in its folder says so, and a report on these runs judges them by looks too.
+``decide-….json`` in its folder records this, and a report on these runs also judges by looks.
 """
 
 from __future__ import annotations

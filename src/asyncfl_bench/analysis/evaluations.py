@@ -1,7 +1,7 @@
-"""Numbers of a run from its evaluations: at a budget, at the end, at best, and when it reached a level.
+"""Functions of evaluation points: curves, late, final and best values, times to a level, and the axes of budgets.
 
-Accuracies are in percent, times in the unit of the virtual clock. Frames of points are those of ``load_points``; what
-is measured of each run comes back in their order of runs, with its index ``run`` where nothing else is said.
+Accuracies are in percent, times in the unit of the virtual clock. Frames of points are those of ``load_points``.
+Results have a value for each run, in the order of runs, with the index ``run`` unless stated otherwise.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The series and the cell of each run: of a sweep's runs by its axes, of a user's own runs by their settings.
+"""Runs sorted into series and cells: those of a sweep by its axes, a user's own by their settings.
 
 A **cell** is one panel or column of an experiment (alpha and delay in ACE's figure 2), a **series** one line or row: an
 algorithm, with a variant where several are compared. Runs of one series and cell differ in nothing but their seed (and

@@ -1,7 +1,7 @@
-"""The registry of measures, by which pages and claims name numbers of runs (CONTRIBUTING.md lists them).
+"""The registry ``MEASURES`` of the names in pages and claims (CONTRIBUTING.md lists them), and their values for runs.
 
-Legend: a run is in the index of every series here; an axis is what runs spend (``names.AXES``). A run's clients are a
-frame as ``load_clients`` returns it, a row a client.
+Legend: every series here has the runs as index; an axis is a resource that runs spend (``names.AXES``). A run's clients
+are a frame as ``load_clients`` returns it, with a row for each client.
 """
 
 from __future__ import annotations

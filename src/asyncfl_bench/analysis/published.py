@@ -35,7 +35,7 @@ class PublishedNumbers:
     columns  name of a measure -> its column and that of its spread there
     curves   a file with columns seconds, accuracy_percent and series
     startup  a file with startup_seconds of each protocol, by which its clocks are ahead of ours
-    instead  key of a cell -> its value -> the one that published numbers are of: another model's, as the note says
+    instead  key of a cell -> value -> the value whose published numbers are shown; the note names the other model
     note     what else a reader must know to compare
     stand_in  the same, where the runs have another model or other data
     """

@@ -1,4 +1,4 @@
-"""Which runs a page wants: the jobs of its sweep by identity, and why the other runs do not count."""
+"""The composed jobs of a page's sweep (``Grid``), and the reasons why a run does not count."""
 
 from __future__ import annotations
 

@@ -151,7 +151,7 @@ def stratified_bootstrap(values_cs: Floats | pd.DataFrame) -> tuple[float, float
     16 cells with a correlation of 0.5, "95 %" intervals miss the truth in 60 % of cases. Percentiles are widened for
     few seeds (Hesterberg 2015, "expanded"); with five the truth is still missed in some 9 %. Fewer give NaN.
 
-    values_cs   a row a cell, a column a seed; NaN marks a seed that a cell lacks
+    values_cs   a row for each cell, a column for each seed; NaN marks a seed that a cell lacks
     """
     values = np.atleast_2d(np.asarray(values_cs, dtype=float))
     size = values.shape[1]
@@ -166,7 +166,7 @@ def stratified_bootstrap(values_cs: Floats | pd.DataFrame) -> tuple[float, float
 def probability_of_improvement(a_cs: Floats | pd.DataFrame, b_cs: Floats | pd.DataFrame) -> tuple[float, float, float]:
     """Return how often a run of A is above a run of B of the same cell, ties half, mean over cells; and its interval.
 
-    a_cs, b_cs   a row a cell, a column a seed: B is the reference. Every seed of A meets every seed of B.
+    a_cs, b_cs   a row for each cell, a column for each seed. B is the reference. Every seed of A meets every seed of B.
     """
     a, b = (np.atleast_2d(np.asarray(values, dtype=float)) for values in (a_cs, b_cs))
     one, other = a[:, :, None], b[:, None, :]

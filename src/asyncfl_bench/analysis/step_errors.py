@@ -1,6 +1,6 @@
 """The error of server steps in numbers, from runs made with diagnostics=mse.
 
-The error u - grad F(w_t) is A (noise of mini-batches) + B (bias of who takes part) + C (delay); see diagnostics/mse.py.
+The error u - grad F(w_t) is A (noise of mini-batches) + B (bias of participation) + C (delay); see diagnostics/mse.py.
 Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
 """
 

@@ -1,6 +1,6 @@
-"""The verdict of one page's runs on a claim, from the claim's comparisons.
+"""Judging claims: the contrasts of one page's runs become a verdict, with Holm's correction over the claim.
 
-Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6); ``claims.py`` explains the
+Repeated intervals over seeds decide (docs/reference/statistics.md, rules 0 to 4 and 6). ``claims.py`` explains the
 verdicts.
 """
 
@@ -52,7 +52,7 @@ def evaluate_claims(
     """Return the judgement of every claim that ``sweep`` is a reading of, in the order of the paper's file.
 
     A claim without runs is named by its item's own sweep only.
-    scale     of the runs, which says which seeds were seen
+    scale     of the runs; it decides which seeds were seen
     readings  keys of the cells whose values read the paper differently: a claim has a verdict for each
     most      of the seeds that count, the lowest; the others are left out
     """

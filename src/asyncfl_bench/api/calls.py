@@ -1,4 +1,4 @@
-"""``run`` and ``sweep``, with Python values in the place of words, and objects in that of a data set or network."""
+"""``run`` and ``sweep``: settings are Python values; a data set or network may be an object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     """Do one run: ``run(algorithm="ace", seed=3)``, ``run({"algorithm": "ace", "delay.beta": 10})`` or the words of the
     command line, ``run(["algorithm=ace", "seed=3"])``.
 
-    overrides   a list of words or a mapping; settings: more of the latter, ``client={"lr": 0.1}`` for ``client.lr``
+    overrides   a list of words or a mapping;  settings  further settings, as ``client={"lr": 0.1}`` for ``client.lr``
     dataset     instead of a name: a pandas frame, a torch Dataset, a pair of either (to train, to test), or arrays
     model       instead of a name: a torch module, or what makes one when called (then ``seed`` draws its weights)
     observers   receive the run's events, see ``Observer``: one or several objects, or names of the group ``observers``

@@ -260,7 +260,7 @@ def _repeat_run(flag: str, names: list[str]) -> int:
 
 def _execute(settings: Settings) -> RunResult:
     """Run and print the closing line."""
-    from ..experiment import execute  # torch comes in here
+    from ..experiment import execute  # imports torch once settings and data are checked
 
     result = execute(settings, ends_process=True)
     show(closing_line(result, settings.time_unit))

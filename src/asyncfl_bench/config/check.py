@@ -1,7 +1,7 @@
-"""A composed config held against the dataclasses of its parts: overrides, unknown keys, types, ranges, combinations.
+"""Checks of a composed config against the dataclasses of its parts: overrides, unknown keys, types, ranges.
 
-Every part keeps its own dataclass of settings beside its code; a yaml names the class and its numbers. Nothing here
-imports torch or data, so a mistake is answered before anything is loaded.
+Every part has its dataclass of settings beside its code. A yaml names the class and its values. Nothing here imports
+torch or loads data, so a mistake is reported before anything is loaded.
 """
 
 from __future__ import annotations

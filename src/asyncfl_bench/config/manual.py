@@ -99,7 +99,7 @@ def _lines_of_setting(row: tuple[str, str, str, str]) -> list[str]:
 
 
 def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]]:
-    """Return (key, value, what it may be, what it means) of every setting of a choice of a part, tracker or observer.
+    """Return (key, value, allowed values, meaning) of every setting of a choice of a part, tracker or observer.
 
     Raises ConfigError for an unknown choice, and for a yaml that cannot be read or names no class for a part.
     """
@@ -122,7 +122,7 @@ def describe_settings(group: str, choice: str) -> list[tuple[str, str, str, str]
 
 
 def describe_root_settings() -> list[tuple[str, str, str, str]]:
-    """Return the same of every setting that belongs to no group."""
+    """Return (key, value, allowed values, meaning) of every setting outside the groups."""
     return [
         (key, _format_value(value), limits, text)
         for prefix, schema in {"": RootConfig, **ROOT_SECTIONS}.items()

@@ -1,7 +1,7 @@
-"""The meaning of `auto` and null, and combinations of settings that cannot be.
+"""The meaning of `auto` and null, and refusals of impossible combinations of settings.
 
-Each part resolves its own settings (``resolve`` of its Config) from a few facts about the others; here is only what no
-single part decides. Raises ConfigError.
+Each part resolves its own settings (``resolve`` of its Config) from a few facts about the others. This module has only
+the decisions that need several parts. Raises ConfigError.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ORDER = (
 
 
 def resolve(settings: Settings) -> None:
-    """Check ``settings`` across groups and put values in the place of every `auto` and null."""
+    """Check ``settings`` across groups and replace every `auto` and null."""
     root, parts, choices = settings.root, settings.parts, settings.choices
     parts["live"].target.prepare(settings)
     _resolve_clock_and_concurrency(root, parts, settings.needs.cuts, choices)

@@ -1,4 +1,4 @@
-"""What to type in the place of a setting or an option that there is not: ``lr`` is ``client.lr``."""
+"""Suggestions for settings and options that do not exist: ``lr`` is ``client.lr``."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def suggest_setting(key: str, value: str, tree: Mapping[str, Any]) -> str:
 
 
 def suggest_option(word: str, following: str | None, tree: Mapping[str, Any]) -> str:
-    """Return what to type in the place of an option that there is not: ``write seed=1`` for ``--seed=1``.
+    """Return a suggestion for an option that does not exist: ``write seed=1`` for ``--seed=1``.
 
     following  the next word of the command line; tree: as in ``suggest_setting``
     """

@@ -1,4 +1,4 @@
-"""The parts of one run, built from checked settings and wired together here alone."""
+"""``build_run``: loads the task, creates rule, executor and simulation from checked settings, and connects them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class DamagedState(BenchError):
 
 
 class Checkpoints:
-    """Saves a run when that is due, and puts it back where its checkpoint says.
+    """Saves a run when a checkpoint is due, and restores it.
 
     computed_by  the executors that had a part in the run, in their order
     """
@@ -111,10 +111,10 @@ class Checkpoints:
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def load(self) -> RunDirectory | None:
-        """Put the run where its checkpoint says; return the directory that had it, None when there is none.
+        """Restore the run from its checkpoint. Return the checkpoint's directory; None without one.
 
-        An unusable one is named and the run starts from the beginning, unless ``resume`` asks for this very run.
-        Raises BenchError for one that must not be passed over. Touches nothing on disk.
+        A message names an unusable checkpoint, and the run starts from the beginning. With ``resume``, and for a
+        checkpoint that must not be passed over, raises BenchError. Touches nothing on disk.
         """
         root, earlier = self._settings.root, self._settings.earlier
         directory, identity = self._directory, self._settings.identity
@@ -146,7 +146,7 @@ class Checkpoints:
         return directory
 
     def _check(self, state: dict) -> None:
-        """Raise BenchError where the run so far was not what is now asked for."""
+        """Raise BenchError if the checkpoint does not fit the settings or the data."""
         directory, task = self._directory.path, self._components.task
         counters = Counters(**state["simulation"]["counters"])
         for key, limit in self._settings.budget.amounts.items():

@@ -1,4 +1,4 @@
-"""The parts of one run, which ``build.py`` wires: its task, its device and why it is this one, their size."""
+"""``Foundation`` and ``Components``, which hold a built run, and the choice of its task, device and cut."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Components(Foundation):
         return parts | {"model_d": self.model_d}
 
     def load_state_dict(self, state: dict) -> None:
-        """Put parts that were just built where the state says."""
+        """Restore freshly built parts from the state."""
         self.model_d.copy_(state["model_d"])
         self.simulation.load_state_dict(state["simulation"])
         self.rule.load_state_dict(state["rule"])

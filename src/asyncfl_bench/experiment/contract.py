@@ -37,7 +37,7 @@ Event = tuple[int, torch.Tensor, int]  # client, (D,) vector, staleness
 
 
 class BrokenContract(Exception):
-    """What a rule did against the contract, in one line."""
+    """A violation of the contract, in one line."""
 
 
 def require(ok: bool, problem: str) -> None:

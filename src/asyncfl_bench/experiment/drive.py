@@ -40,7 +40,7 @@ class Run:
         self.checkpoints = Checkpoints(components, self.evaluations, directory, self.stopwatch)
 
     def open(self, group: str | None, alone: bool) -> None:
-        """Resume from a checkpoint if there is one, else writes the run's first files. alone: says what it is."""
+        """Resume from a checkpoint if there is one, else write the run's first files. alone: print a line."""
         settings, directory, task = self.settings, self.directory, self.components.task
         resumed = self.checkpoints.load()
         self.started = True

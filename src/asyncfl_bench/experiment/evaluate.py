@@ -1,4 +1,4 @@
-"""When the global model is evaluated, and what a logged point holds."""
+"""Evaluations of the global model: the moments at which they are due, and the content of a logged point."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ class Stopwatch:
 
 
 class Evaluations(Observer, Stateful):
-    """Evaluates the model when that is due and writes each logged point to metrics.jsonl, the tracker and the screen.
+    """Evaluates the model when due and writes each logged point to metrics.jsonl, the tracker and the screen.
 
     last, best  test metrics of the latest point; the best test accuracy and its server iteration
     seconds     spent in evaluating
     lines       points logged so far
-    average     the mean of the latest models, where that is asked for
-    clients     what clients may expect of the final model, where that is asked for, once ``write_clients`` was called
+    average     the mean of the latest models, if it is a setting
+    clients     expected accuracies of the final model for clients, after ``write_clients``
     Raises Diverged, after logging the point, when the loss is no longer finite.
     """
 
@@ -107,7 +107,7 @@ class Evaluations(Observer, Stateful):
         self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, *averaging, self]
 
     def show_progress(self, label: str) -> None:
-        """Show from now on how far the run is."""
+        """Show a progress bar from now on."""
         self._progress = Progress(self._total, label, done=self._used_budget())
         if (live := self._components.live) is not None:
             live.show_changes(self._update_progress)

@@ -59,7 +59,7 @@ def execute(
     group         name under which a tracker groups several runs
     observers objects that receive the run's events, besides those of the run itself
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
-    alone         it is not one of a multirun, which has a line for each when it has ended
+    alone         not a run of a multirun, which prints its own line for each
     run_group     runs in other threads of this process, with which this one computes
     Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".

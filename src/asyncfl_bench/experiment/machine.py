@@ -210,8 +210,8 @@ def peak_memory(device_name: str) -> int:
 def free_memory(device_name: str) -> int | None:
     """Return the free bytes of the device; None if they are unknown.
 
-    Of the host's what the machine has, what the limits of control groups leave (containers, Slurm) and what a limit of
-    the address space leaves (``ulimit -v``).
+    For the host: the minimum of the available memory and of the free bytes within the limits of control groups
+    (containers, Slurm) and of the address space (``ulimit -v``).
     """
     if device_name.startswith("cuda"):
         import torch

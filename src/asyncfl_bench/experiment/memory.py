@@ -1,8 +1,8 @@
-"""What a run's vectors will take, by place, estimated before any of them is made.
+"""Memory of a run's vectors on device, host and disk, estimated before they are made.
 
-Counted is what grows with the number of clients or with d: the rule, its cache, the clients' memories, model versions
-in flight, uploads being computed, the model. The built run adds activations of mini-batches. Not counted are data and
-torch itself.
+The estimate has the vectors that grow with the number of clients or with d: the rule, its cache, the clients' memories,
+model versions in flight, uploads being computed, the model. The built run adds activations of mini-batches. Data and
+torch itself are not counted.
 
 Legend: n clients, d model parameters.
 """
@@ -60,7 +60,7 @@ class MemoryNeeds:
 
 @dataclass(frozen=True)
 class Vectors:
-    """What decides a run's needs.
+    """The numbers of vectors that a run's memory depends on.
 
     d, tensors  model parameters, and how many tensors they are in
     rule        vectors of d floats that the rule keeps besides its cache

@@ -1,4 +1,4 @@
-"""What is wrong with a run's folder, data or memory, before torch is imported, which takes seconds."""
+"""Checks of a run's folder, data and memory before torch is imported, which takes seconds."""
 
 from __future__ import annotations
 

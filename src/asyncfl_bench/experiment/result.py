@@ -1,4 +1,4 @@
-"""What a run leaves, and whether an earlier run left all that is asked for and had the present samples."""
+"""The result of a run, and checks whether an earlier run is complete and had the present samples."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _GROUPS = ("dataset", "unlabelled")  # that read files of the data directory
 
 @dataclass(repr=False)
 class RunResult:
-    """What a run leaves.
+    """The result of a run.
 
     directory  the run's directory, or the archive (a .parquet of many runs) that it was packed into
     summary    the content of summary.json
-    signal     what interrupted it
+    signal     the signal that interrupted it; None without one
     """
 
     directory: Path

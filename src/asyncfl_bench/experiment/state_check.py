@@ -1,4 +1,4 @@
-"""Whether the state of a rule is complete: a second copy restored from it must do the same as the rule.
+"""Checks that a rule's state is complete: a copy restored from it must act as the rule does.
 
 Legend: d model parameters.
 """

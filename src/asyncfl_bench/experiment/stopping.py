@@ -1,4 +1,4 @@
-"""How a run is asked to stop: signals are noted, the current work is named at once, the second one does not wait."""
+"""Stopping a run: the first signal is recorded and the current work named; the second one does not wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NONE = 0  # no signal has this number
 
 
 class Stop:
-    """Signals received so far, true as soon as there is one, and what whoever stops the run has to wait for."""
+    """Signals received so far (true if there is one), and the name of the work that must end first."""
 
     def __init__(self) -> None:
         self.received: list[int] = []

@@ -1,8 +1,8 @@
-"""Multiruns that choose their seeds: ``decide=true`` adds seeds, look by look, until comparisons are decided.
+"""The loop of ``decide=true``: it launches a look, judges it, and repeats until comparisons are decided.
 
-A look takes place at 3, 5, 8, 12 and 20 seeds (docs/reference/statistics.md, rules 2 to 4). What is open gets the seeds
-of the next one; each look is one multirun. Everything is found again by the identities of finished runs, so the same
-command resumes.
+A look takes place at 3, 5, 8, 12 and 20 seeds (docs/reference/statistics.md, rules 2 to 4). Open comparisons get the
+seeds of the next look. Each look is one multirun. Finished runs are found by their identities, so the same command
+resumes.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Looks(AskedRuns):
         return sum(one.seconds for one in past if not one.is_archived and one.summary.get("experiment") in names)
 
     def _lacking_hours(self, jobs: Sequence[Job]) -> str:
-        """Return why a look cannot begin within the hours; empty if it can, or if no finished run tells."""
+        """Return the reason why a look does not fit into the hours; empty if it fits or no estimate exists."""
         if self.request.hours is None:
             return ""
         spent = (self._computed_seconds(self.decision.experiments) - self.decision.seconds_before) / 3600

@@ -1,4 +1,4 @@
-"""The jobs of a multirun with their checked settings, planned before the first one begins."""
+"""Planning a multirun: its jobs with overrides, checked settings and directories, before the first one begins."""
 
 from __future__ import annotations
 

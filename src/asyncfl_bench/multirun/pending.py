@@ -1,4 +1,4 @@
-"""A sweep's pending runs: its jobs minus the finished ones, launched so that no failure takes others with it.
+"""Launching a sweep's pending runs (its jobs minus the finished ones), so that a failure harms no other run.
 
 A line reports each run that ends.
 """

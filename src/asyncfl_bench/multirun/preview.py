@@ -215,7 +215,7 @@ def _describe_total(seconds: Sequence[float], workers: int, pending: int, start:
 
 
 def _add_disk(cost: RunCost, sizes: Sequence[tuple[float, float] | None], workers: int, there: Path) -> None:
-    """Add the bytes of run directories: what finished ones keep, and what those that run have besides.
+    """Add the disk space of run directories: bytes that finished runs keep, and further bytes while runs are active.
 
     sizes  of ``_run_bytes``;  there  folder of the runs
     """

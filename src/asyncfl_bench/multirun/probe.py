@@ -118,8 +118,8 @@ def _upload_seconds(settings: Settings, parts: Components) -> float:
 def _try_work(settings: Settings, parts: Components) -> tuple[float | None, dict[str, float]]:
     """Return the seconds of a run's work, None if no upload came, and its counts at its end by name.
 
-    The first round is excluded if it ends within the trial, because later rounds take another time. A share of a
-    server iteration counts, so that one upload tells.
+    The first round is excluded if it ends within the trial, because later rounds take another time. A fraction
+    of a server iteration counts, so one upload gives an estimate.
     """
     simulation, per_iteration = parts.simulation, settings.uploads_per_iteration
     limits = settings.budget.amounts

@@ -1,4 +1,4 @@
-"""The questions that looks of a multirun decide, about pairs of methods or claims of a page, and their runs."""
+"""The runs of ``decide=true`` (``AskedRuns``), and how a look judges pairs or claims on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A multirun from planning to its result. Hydra's launchers run the jobs."""
+"""Entry points of a multirun: ``run_all`` for the command, Hydra's ``main`` and the job in a launcher's process."""
 
 from __future__ import annotations
 

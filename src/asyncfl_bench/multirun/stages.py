@@ -1,6 +1,6 @@
 """Searches that end with a judged setting: all points on one seed, the best on another, the best of these on new seeds.
 
-Everything is found again by the identities of finished runs, so the same command resumes.
+Finished runs are found by their identities, so the same command resumes.
 """
 
 from __future__ import annotations

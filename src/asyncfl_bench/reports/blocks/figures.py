@@ -1,4 +1,4 @@
-"""The kinds of figures but maps: lines and intervals. None knows runs; all take arrays and labels."""
+"""Figures of lines and intervals, drawn from arrays and labels. Runs are not read here."""
 
 from __future__ import annotations
 

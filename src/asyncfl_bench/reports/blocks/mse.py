@@ -1,7 +1,6 @@
-"""The error of server steps, taken apart (ACE paper, arXiv:2511.19066, table 1), from runs made with diagnostics=mse.
+"""Tables and figures of the parts A, B and C of a step's error (ACE paper, arXiv:2511.19066, table 1).
 
-The error u - grad F(w_t) is A (noise of mini-batches) + B (bias of who takes part) + C (delay); see diagnostics/mse.py.
-Legend: M uploads of a buffer, n clients, n_t clients in ACED's mean.
+``analysis/step_errors.py`` defines the parts and the legend.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class PageSpec:
     sweep      its name on the command line: ``ace/figure2``
     shows      what the paper's item shows, in one sentence
     cells      settings that make the panels and columns
-    blocks     what is made besides, in this order: figures and CSV files
+    blocks     further figures and CSV files, in this order
     primary    the measure by which methods are compared on the page; None: they are not compared, and the first table
                of the blocks is shown
     rankings   other measures by which all pairs are compared, in a CSV file
