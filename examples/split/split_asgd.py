@@ -30,14 +30,12 @@ class SplitAsgd(SplitRule):
 
     config: SplitAsgdConfig
     label = "split ASGD"
+    kept_vectors = 2
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sgd = ServerSgd(self.server_d, self.config)
         self._gradient_d = self.server_d.clone()
-
-    def vectors(self, n: int) -> int:
-        return 2
 
     def parts(self) -> dict:
         return {"sgd": self.sgd}

@@ -33,14 +33,12 @@ class Area(CachedBufferRule):
     upload_kinds = ("difference",)
     needs = Needs(base=True)
     state_names = ("first_d", "count")
+    kept_vectors = 7
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.first_d = model_d.clone()
         self._local_d = model_d.new_empty(model_d.shape)
-
-    def vectors(self, n: int) -> int:
-        return 7
 
     def add(self, upload) -> None:
         self._local_d.copy_(upload.base_d).add_(upload.vector_d).sub_(self.first_d)

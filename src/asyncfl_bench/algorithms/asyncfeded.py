@@ -77,6 +77,7 @@ class AsyncFedEd(ServerRule):
     averaged = ("rule/gamma", "rule/eta_g")
     arrival_facts = ("gamma", "eta_g", "k")
     state_names = ("k_n", "gamma", "eta_g", "k", "applied")
+    kept_vectors = 1
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -85,9 +86,6 @@ class AsyncFedEd(ServerRule):
         self.gamma, self.eta_g, self.k = 0.0, 0.0, 0
         self.applied = (0.0, 0.0)  # gamma and eta of the last arrival that changed the model
         self._distance_d = model_d.new_empty(model_d.shape)
-
-    def vectors(self, n: int) -> int:
-        return 1
 
     def work_for(self, client: int) -> int:
         return math.floor(self.k_n[client])

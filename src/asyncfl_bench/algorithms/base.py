@@ -169,6 +169,8 @@ class ServerRule(Configured, RunAttributes, Stateful, ABC):
     server           computes on the server's samples; None without samples. Set by ``equip``
     server_samples   samples of the server or of messages that the last call computed: 1 for a forward and backward
                      pass, 1/3 for a forward pass
+    kept_vectors     vectors of d floats that the rule keeps on the device, without the model and the cache of a setting
+                     ``cache`` (storage.CacheConfig). A rule whose number is not constant overrides ``vectors``
     """
 
     config: RuleConfig
@@ -182,6 +184,7 @@ class ServerRule(Configured, RunAttributes, Stateful, ABC):
     variate_d: torch.Tensor
     server: ServerTask | None = None
     server_samples = 0.0
+    kept_vectors = 0
     _set_by_run: tuple[str, ...] = ("model_d", "n", "step_size", "state_device", "storage", "draws", "server")
     _settable = ("step_size",)
 
@@ -247,11 +250,8 @@ class ServerRule(Configured, RunAttributes, Stateful, ABC):
         return {}
 
     def vectors(self, n: int) -> int:
-        """Return the vectors of d floats that the rule keeps on the device with n clients.
-
-        The model and the cache of a setting ``cache`` (storage.CacheConfig) are not counted.
-        """
-        return 0
+        """Return the vectors of d floats that the rule keeps on the device with n clients."""
+        return self.kept_vectors
 
 
 class BufferRule(ServerRule):
@@ -288,13 +288,11 @@ class FirstRoundRule(ServerRule):
     upload_kinds = ("gradient", "difference")
     needs = Needs(first_round=True, linear=True)
     state_names: tuple[str, ...] = ("unheard",)
+    kept_vectors = 5
 
     def start(self, model_d: torch.Tensor, clients: ClientTable, upload_kind: str) -> None:
         super().start(model_d, clients, upload_kind)
         self.unheard = self.n
-
-    def vectors(self, n: int) -> int:
-        return 5
 
     def receive(self, upload: Upload) -> bool:
         self.add(upload)

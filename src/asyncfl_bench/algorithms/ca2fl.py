@@ -31,6 +31,7 @@ class Ca2fl(CachedBufferRule):
     label = "CA2FL"
     needs = Needs(linear=True)
     state_names = ("mean_d", "sum_d", "count", "in_buffer", "repeats")
+    kept_vectors = 7
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -38,9 +39,6 @@ class Ca2fl(CachedBufferRule):
         self.sum_d = model_d.new_zeros(model_d.shape)
         self.in_buffer: list[int] = []
         self.repeats = 0
-
-    def vectors(self, n: int) -> int:
-        return 7
 
     def add(self, upload) -> None:
         client = upload.client

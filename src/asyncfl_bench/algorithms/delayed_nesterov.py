@@ -69,15 +69,13 @@ class DelayedNesterov(ServerRule):
     config: DelayedNesterovConfig
     upload_kinds = ("difference",)
     state_names = ("sum_d", "momentum_d", "count", "speeds", "most_work")
+    kept_vectors = 2
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sum_d, self.momentum_d = model_d.new_zeros((2, *model_d.shape))
         self.count = self.most_work = 0
         self.speeds = [0.0] * self.n  # 0 for clients without an upload
-
-    def vectors(self, n: int) -> int:
-        return 2
 
     def receive(self, upload) -> bool:
         config = self.config

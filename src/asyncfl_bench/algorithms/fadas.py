@@ -54,15 +54,13 @@ class Fadas(BufferRule):
     config: FadasConfig
     averaged = ("rule/step_scale",)
     state_names = ("sum_d", "count", "stalest", "first_d", "second_d", "largest_d", "steps", "last_scale")
+    kept_vectors = 5  # the divisor is one
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sum_d, self.first_d, self.second_d, self.largest_d = model_d.new_zeros((4, model_d.numel()))
         self.stalest = self.steps = 0
         self.last_scale = 1.0
-
-    def vectors(self, n: int) -> int:
-        return 5  # the divisor is one
 
     def add(self, upload) -> None:
         self.sum_d.add_(upload.vector_d)

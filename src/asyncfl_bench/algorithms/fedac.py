@@ -57,6 +57,7 @@ class FedAc(BufferRule):
     needs = Needs(keeps="variate", base=True)
     averaged = ("rule/similarity",)
     state_names = ("sum_d", "change_d", "weight", "count", "first_d", "second_d", "variate_d", "similarity")
+    kept_vectors = 6  # with a difference of models or the divisor
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -64,9 +65,6 @@ class FedAc(BufferRule):
         self.sum_d, self.change_d, self.first_d, self.second_d, self.variate_d = zeros
         self.weight: Scalar = 0.0
         self.similarity: Scalar = 1.0
-
-    def vectors(self, n: int) -> int:
-        return 6  # with a difference of models or the divisor
 
     def add(self, upload) -> None:
         similarity = self._similarity(upload)

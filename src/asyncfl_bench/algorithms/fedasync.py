@@ -49,14 +49,12 @@ class MixingRule(ServerRule):
     averaged = ("rule/mixing",)
     arrival_facts = ("mixing",)
     state_names: tuple[str, ...] = ("mixing",)
+    kept_vectors = 1
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.mixing = 0.0
         self._local_d = model_d.new_empty(model_d.shape)
-
-    def vectors(self, n: int) -> int:
-        return 1
 
     def mix(self, upload, weight: float) -> None:
         """Set w <- (1 - weight) w + weight w_i."""

@@ -36,9 +36,7 @@ class FedAvg(RoundRule):
     label = "FedAvg"
     config: FedAvgConfig
     needs = replace(RoundRule.needs, linear=True)
-
-    def vectors(self, n: int) -> int:
-        return 2
+    kept_vectors = 2
 
     def step(self, mean_d, delivered) -> None:
         self.model_d.add_(mean_d, alpha=self.step_size)

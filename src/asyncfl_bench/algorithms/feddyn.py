@@ -43,13 +43,11 @@ class FedDyn(RoundRule):
     config: FedDynConfig
     needs = replace(RoundRule.needs, keeps="sum", proximal="alpha")
     state_names = ("sums_mean_d",)
+    kept_vectors = 3
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.sums_mean_d = model_d.new_zeros(model_d.shape)
-
-    def vectors(self, n: int) -> int:
-        return 3
 
     def step(self, mean_d, delivered) -> None:
         self.sums_mean_d.add_(mean_d, alpha=delivered / self.n)

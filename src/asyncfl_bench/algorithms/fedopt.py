@@ -53,14 +53,12 @@ class FedOpt(RoundRule):
     label = "FedOpt"
     config: FedOptConfig
     state_names = ("first_d", "second_d")
+    kept_vectors = 5
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.first_d = model_d.new_zeros(model_d.shape)
         self.second_d = model_d.new_full(model_d.shape, self.config.tau**2)
-
-    def vectors(self, n: int) -> int:
-        return 5
 
     def step(self, mean_d, delivered) -> None:
         config = self.config

@@ -71,6 +71,7 @@ class FedStaleAsync(CachedBufferRule):
     upload_kinds = ("difference",)
     needs = Needs(linear=True)
     state_names = ("before_d", "sum_d", "count", "heard")
+    kept_vectors = 7
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -78,9 +79,6 @@ class FedStaleAsync(CachedBufferRule):
         self.heard = [False] * self.n
         samples_n = [float(samples) for samples in clients.samples_n]
         self.s_n = samples_n if self.config.weights == "samples" else [1.0] * self.n
-
-    def vectors(self, n: int) -> int:
-        return 7
 
     def add(self, upload) -> None:
         config, client, s = self.config, upload.client, self.s_n[upload.client]

@@ -125,6 +125,7 @@ class Gas(Recorder, SplitRule):
     needs = Needs(base=True)
     records_rows = True
     state_names = ("steps", "rows", "generated", "merged", "buffer")
+    kept_vectors = 3
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -143,9 +144,6 @@ class Gas(Recorder, SplitRule):
             self.statistics = ActivationStatistics(
                 self.part.classes, width, form, config.ridge, config.ridge_at, like=model_d
             )
-
-    def vectors(self, n: int) -> int:
-        return 3
 
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         assert self.config.activation_buffer is not None

@@ -42,14 +42,12 @@ class Mifa(CachedBufferRule):
     label = "MIFA"
     config: MifaConfig
     needs = Needs(linear=True)
+    kept_vectors = 5
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         share_n = clients.samples_n / max(int(clients.samples_n.sum()), 1)
         self.times_n = share_n * self.n if self.config.weights == "samples" else share_n * 0 + 1  # n p_i
-
-    def vectors(self, n: int) -> int:
-        return 5
 
     def add(self, upload) -> None:
         times = float(self.times_n[upload.client])

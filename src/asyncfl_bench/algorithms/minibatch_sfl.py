@@ -37,6 +37,7 @@ class MiniBatchSfl(SplitRule, RoundRule):
     config: SplitRoundConfig
     needs = replace(RoundRule.needs, replies_together=True)
     state_names = ("under_way", "answers")
+    kept_vectors = 4
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -46,9 +47,6 @@ class MiniBatchSfl(SplitRule, RoundRule):
         self.answers: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # of this step so far: client, gradient, loss
         self.union = WeightedMean(self.server_d)
         self._own_d = self.server_d.clone()
-
-    def vectors(self, n: int) -> int:
-        return 4
 
     def parts(self) -> dict[str, Stateful]:
         return super().parts() | {"sgd": self.sgd, "union": self.union}

@@ -64,6 +64,7 @@ class Port(ServerRule):
     upload_kinds = ("difference",)
     needs = Needs(base=True, one_at_a_time=True, waits_for="given")
     state_names = ("sum_d", "moved_d", "weight", "count", "iteration", "versions")
+    kept_vectors = 4  # with the product of two
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
@@ -72,9 +73,6 @@ class Port(ServerRule):
         self._has_weight = False  # known without reading the weight
         self.count = self.iteration = 0
         self.versions: dict[int, int] = {}
-
-    def vectors(self, n: int) -> int:
-        return 4  # with the product of two
 
     def dispatched(self, client: int) -> None:
         self.versions[client] = self.iteration

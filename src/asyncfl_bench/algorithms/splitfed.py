@@ -27,14 +27,12 @@ class SplitFed(SplitRule, RoundRule):
 
     label = "SplitFed"
     config: SplitRoundConfig
+    kept_vectors = 3
 
     def start(self, model_d, clients, upload_kind) -> None:
         super().start(model_d, clients, upload_kind)
         self.copies: dict[int, ServerSgd] = {}
         self._gradient_d = self.server_d.clone()
-
-    def vectors(self, n: int) -> int:
-        return 3
 
     def split_numbers(self, d_server: int, in_flight: int, message: int) -> int:
         return in_flight * (1 + bool(self.config.server_momentum)) * d_server
