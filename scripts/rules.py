@@ -101,7 +101,7 @@ def rules() -> dict[str, type]:
 
 def sections(rule: type) -> dict[str, str]:
     """Name -> text of a docstring's sections; several may share a line, with three spaces between them."""
-    text = inspect.cleandoc(rule.__doc__ or "").partition("\n\nThe model after")[0]
+    text = inspect.cleandoc(rule.__doc__ or "").partition("\n\n>>> ")[0]
     parts = re.split(rf"(?:^|\s{{3,}})({'|'.join(SECTIONS)})  *(?=\S)", text.replace("\n", " \n"), flags=re.M)
     return {name: " ".join(body.split()) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
 

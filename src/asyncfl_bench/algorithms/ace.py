@@ -50,8 +50,6 @@ class Ace(FirstRoundRule):
     Differs  the mean is a running sum, not a sum over n cached vectors. The sum and incremental messages are in
              double precision, so that rounding errors do not add up
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Ace(eta=0.1), (0, [1.0]), (1, [3.0]), (0, [5.0]))
     [[0.0], [-0.2], [-0.6]]
     """

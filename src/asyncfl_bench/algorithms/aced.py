@@ -46,8 +46,6 @@ class Aced(FirstRoundRule):
     Limits   tau_algo >= T is Ace, bit for bit.  tau_algo = 0 steps with the gradient that arrived one iteration
              earlier, and with tstart=gradient only with a gradient of the current model
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Aced(eta=0.1, tau_algo=0), (0, [1.0]), (1, [3.0]), (0, [5.0]), (1, [1.0]))
     [[0.0], [-0.2], [-0.6], [-1.1]]
     """

@@ -80,8 +80,6 @@ class Afbs(Recorder, ServerRule):
              fresher one is m. Draws: noise of client i at (i, 0), R at (n, 0), k-means at (n + 1, 0), chances of the
              M entries of flush f = 1, 2, ... at (0, f)
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Afbs(buffer_size=2, clusters=1), (0, [2.0]), (1, [4.0]), (0, [1.0]), (1, [3.0]))
     [[0.0], [3.0], [3.0], [4.4142]]
     """

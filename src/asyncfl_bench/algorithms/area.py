@@ -22,8 +22,6 @@ class Area(CachedBufferRule):
              whose upload fills the buffer gets the model after the step, in the authors' code the one before it. In the
              paper clients keep y_i and send w_i - y_i. APPFL keeps the model received for y_i, which is another rule
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Area(buffer_size=1), (0, [2.0]), (1, [4.0]), (0, [0.0]))
     [[1.0], [3.0], [2.0]]
     """

@@ -14,8 +14,6 @@ class Asgd(ServerRule):
     State    none      Memory 0
     Limits   one client, no delay: SGD.  FedBuff with M = 1 and K = 1 is this rule with step eta * eta_l
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Asgd(eta=0.1), (0, [1.0]), (1, [3.0]))
     [[-0.1], [-0.4]]
     """

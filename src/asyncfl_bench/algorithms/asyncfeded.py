@@ -64,8 +64,6 @@ class AsyncFedEd(ServerRule):
              show it rise, so the real number is kept (k_rule). K is at least 1, which the paper leaves open. A D_i of
              zero counts as infinitely stale (gamma = 0 if the model has not moved either) and changes nothing
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(AsyncFedEd(lam=1.0, k_initial=5), (0, [2.0]), (1, [4.0]))
     [[2.0], [4.6667]]
     """

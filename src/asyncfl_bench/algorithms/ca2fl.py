@@ -21,8 +21,6 @@ class Ca2fl(CachedBufferRule):
              stays M (the paper's sets leave this open; `rule/repeated_clients` counts it). The sum behind h is kept
              running in double precision instead of summed again over n vectors at each flush.
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Ca2fl(buffer_size=2), (0, [1.0]), (1, [3.0]), (0, [1.0]), (0, [1.0]))
     [[0.0], [2.0], [2.0], [4.0]]
     """

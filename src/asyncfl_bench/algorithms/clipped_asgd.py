@@ -35,8 +35,6 @@ class ClippedAsgd(Asgd):
              tensor is another rule. Algorithm 2 is this with schedule=uniform_queue; under others and with data that
              differ the result is biased to fast clients, as that of Asgd
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(ClippedAsgd(eta=1.0, clip=1.0), (0, [3.0, 4.0]), (1, [0.3, 0.4]))
     [[-0.6, -0.8], [-0.9, -1.2]]
     """

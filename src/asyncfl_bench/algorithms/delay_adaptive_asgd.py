@@ -46,8 +46,6 @@ class DelayAdaptiveAsgd(ServerRule):
     Limits   tau_c >= T is Asgd, bit for bit
     Differs  beyond the threshold `mishchenko` and `koloskova` differ by the factor tau_c
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(DelayAdaptiveAsgd(eta=0.1, tau_c=1), (0, [1.0]), (1, [1.0]), (2, [1.0]))
     [[-0.1], [-0.2], [-0.25]]
     """

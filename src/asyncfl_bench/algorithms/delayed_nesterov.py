@@ -59,8 +59,6 @@ class DelayedNesterov(ServerRule):
              A third port (Forgather) applies the whole D_i between renewals, and their mean once more. The grace period
              is left out. dylu needs a delay law by which less work takes less time: under any other K falls to 1
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(DelayedNesterov(window=2), (0, [-1.0]), (1, [-3.0]), (0, [-2.0]), (1, [0.0]))
     [[-0.35], [-2.66], [-3.36], [-5.124]]
     """

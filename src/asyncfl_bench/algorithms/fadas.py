@@ -44,8 +44,6 @@ class Fadas(BufferRule):
              later one is longer in any coordinate.  no staleness beyond tau_c: delay_adaptive changes nothing
     Differs  no bias correction in the paper, bias_correction=false; the code, whose form is the default, has it
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Fadas(eta=0.1, buffer_size=2), (0, [2.0, 0.0]), (1, [4.0, -2.0]))
     [[0.0, 0.0], [0.1, -0.1]]
     """

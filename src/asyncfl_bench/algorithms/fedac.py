@@ -45,8 +45,6 @@ class FedAc(BufferRule):
     Differs  the code found corrects once after local training and divides by passes; steps are the likelier intent, as
              in SCAFFOLD. Its s = 1 is kept, with which c is n / M times the mean of c_i; with share to the mean
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedAc(eta=0.1, buffer_size=1), (0, [2.0, 0.0]), (1, [2.0, -2.0]))
     [[0.2024, 0.0], [0.3822, -0.2024]]
     """

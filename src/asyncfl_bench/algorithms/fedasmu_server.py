@@ -48,8 +48,6 @@ class FedAsmuServer(MixingRule):
              client, on which the ports do not agree, and the fresh model that clients pull in mid-training. With
              iota = 0 a falls as 1 / sqrt(t), so that a long run of many clients stalls
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedAsmuServer(), (0, [2.0]), (1, [4.0]))
     [[1.0], [2.0]]
     """

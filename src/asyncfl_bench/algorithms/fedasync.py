@@ -80,8 +80,6 @@ class FedAsync(MixingRule):
              code also halves alpha at given iterations and begins with a warm-up on one client. It pulls the local
              model back by eta_l rho before each step, which for plain SGD is this gradient
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedAsync(alpha=0.5), (0, [2.0]), (1, [4.0]))
     [[1.0], [2.5]]
     """

@@ -27,8 +27,6 @@ class FedAvg(RoundRule):
     A round in which no client delivers changes nothing. With concurrency C < n each round takes C clients, drawn again
     under schedule=random_idle.
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedAvg(), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
     [[0.0, 0.0], [3.0, 1.0]]
     """

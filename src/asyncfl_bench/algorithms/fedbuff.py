@@ -50,8 +50,6 @@ class FedBuff(BufferRule):
     Differs  FLSim, the authors' code, does not divide by M, so its eta is ours / M. It divides s(tau) by s(1).
              staleness_weight=freshest is AFBS's weight
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedBuff(buffer_size=2), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
     [[0.0, 0.0], [3.0, 1.0]]
     """

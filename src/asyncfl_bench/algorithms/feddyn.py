@@ -33,8 +33,6 @@ class FedDyn(RoundRule):
     Differs  uniform weights and one a for all; the authors' code scales a by mean(n) / n_k. The model judged here is
              the one that is sent out; the authors report the mean of the client models
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedDyn(alpha=0.1), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
     [[0.0, 0.0], [6.0, 2.0]]
     """

@@ -47,8 +47,6 @@ class FedFa(ServerRule):
              not; the ports' K is 5). The variant in which clients send differences is another rule. FLGo's `fedfa`
              is another method of this name, for fairness
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedFa(queue=2), (0, [2.0]), (1, [4.0]), (2, [8.0]))
     [[0.0], [3.0], [6.0]]
     """

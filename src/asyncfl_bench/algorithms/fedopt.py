@@ -44,8 +44,6 @@ class FedOpt(RoundRule):
              weights. The 2 is from v's first value, without which eta = tau would do
     Differs  no bias correction, as in the paper; Flower corrects, with an exponent one too large, and starts v at 0
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedOpt(eta=0.1, beta1=0.0, tau=1.0), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
     [[0.0, 0.0], [0.1471, 0.05]]
     """

@@ -32,8 +32,6 @@ class FedProx(FedAvg):
     Limits   mu = 0: FedAvg, bit for bit
     Differs  slow clients do all of their work here; in the authors' code stragglers do fewer passes
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedProx(mu=0.1), (0, [2.0, 0.0]), (1, [4.0, 2.0]))
     [[0.0, 0.0], [3.0, 1.0]]
     """

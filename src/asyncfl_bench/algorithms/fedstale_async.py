@@ -60,8 +60,6 @@ class FedStaleAsync(CachedBufferRule):
              There a client cannot be twice in a buffer; here it then counts twice, the second time against what it
              sent first
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(FedStaleAsync(buffer_size=1), (0, [2.0]), (1, [4.0]), (0, [0.0]))
     [[2.0], [6.5], [7.0]]
     """

@@ -42,8 +42,6 @@ class Malenia(ServerRule):
     Differs  the code of Ringleader's authors has no S, which is S < n. AsyncFL's malenia_sgd counts all gradients and
              divides by them, which is Rennala. A client that never returns blocks the rule for ever
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Malenia(eta=0.5), (0, [2.0]), (0, [4.0]), (1, [7.0]), (1, [9.0]))
     [[0.0], [0.0], [-2.5], [-2.5]]
     """

@@ -33,8 +33,6 @@ class Mifa(CachedBufferRule):
              clients were heard. weights=samples is what the released code of GAS (arXiv:2409.01251) runs as CA2FL,
              but there work that was dispatched after the first C tasks starts from the model as it is when it arrives
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Mifa(buffer_size=1), (0, [2.0]), (1, [4.0]), (0, [0.0]))
     [[1.0], [4.0], [6.0]]
     """

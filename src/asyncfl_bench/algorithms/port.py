@@ -53,8 +53,6 @@ class Port(ServerRule):
              that client's next upload; a client that leaves for good would end all progress. AFL-Lib's port compares
              the local model itself with w - w'
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Port(buffer_size=2), (0, [2.0]), (1, [4.0]), (0, [6.0]), (1, [3.0]))
     [[0.0], [3.0], [3.0], [4.5]]
     """

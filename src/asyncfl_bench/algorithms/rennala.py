@@ -35,8 +35,6 @@ class Rennala(FedBuff):
              continues at the same model. The mean is that of all gathered gradients, so fast clients weigh more; see
              Malenia. To ignore what is late and to stop it are both the paper's
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Rennala(eta=0.5, buffer_size=2), (0, [2.0]), (1, [4.0]), (2, [6.0]))
     [[0.0], [-1.5], [-1.5]]
     """

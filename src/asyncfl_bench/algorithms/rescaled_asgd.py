@@ -41,8 +41,6 @@ class RescaledAsgd(ServerRule):
              contribute in proportion to 1 / tau_i. A slow client's step may be too long where eta is not
              (rule/step_scale_max)
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(RescaledAsgd(eta=0.5, times=[1.0, 3.0]), (0, [4.0]), (1, [4.0]))
     [[-1.0], [-4.0]]
     """

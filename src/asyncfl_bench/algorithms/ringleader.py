@@ -56,8 +56,6 @@ class Ringleader(ServerRule):
              gradients of several; for two clients it is the same. Two tables are kept in one: whoever has stepped
              needs its sum of this round no more. A client that never returns would stop the rule for ever
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Ringleader(eta=0.5), (0, [2.0]), (0, [4.0]), (1, [7.0]), (1, [9.0]), (0, [6.0]))
     [[0.0], [0.0], [-2.5], [-2.5], [-5.25]]
     """

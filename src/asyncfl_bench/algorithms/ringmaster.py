@@ -38,8 +38,6 @@ class Ringmaster(Asgd):
     Differs  in the paper both forms have one R, here threshold and restart_at. Other code counts a dropped upload as an
              iteration (optimal-decentralized-optimization), or keeps tau = R too
 
-    The model after each (client, upload) in turn, all of them computed at w = 0 (trial.after_each):
-
     >>> after_each(Ringmaster(eta=0.5, threshold=2), (0, [2.0]), (1, [4.0]), (2, [6.0]))
     [[-1.0], [-3.0], [-3.0]]
     """

@@ -178,7 +178,7 @@ def _rule_parts(rule: str, rows: pd.DataFrame, bank: pd.DataFrame, results: Path
     """Return a rule's page: its docstring, then claims, bank (of ``_bank_table``) and findings with one link each."""
     label, frame = names.algorithm_label(rule), bank[bank["rule"] == rule].drop(columns="rule")
     text = inspect.cleandoc(names.rule_classes()[rule].__doc__ or "")
-    text = re.sub(r"\n\n[^\n]*(?:\(trial\.after_each\)|, the model after each)[^§]*", "", text).rstrip()
+    text = re.split(r"\n\n(?:[^\n]*\(trial\.after_each\):\n\n)?>>> ", text)[0]
     parts: list[Part] = [f"# {label}", f"{manual.describe_choice('algorithm', rule)}"]
     parts += [f"```sh\nafl-run --help algorithm={rule}   # its settings\n```", _WORDS, f"```text\n{text}\n```"]
     if len(own := _claims_about(rule, rows)):
