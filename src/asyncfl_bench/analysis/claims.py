@@ -26,7 +26,7 @@ from typing import Any
 import yaml
 
 from ..config.part_sources import page_name, paper_folders
-from ..errors import BenchError
+from ..errors import BenchError, did_you_mean
 from ..files import build_plain, read_json, write_text
 from .measures import LOG_RATIO, MEASURES
 from .statistics import describe_seeds
@@ -188,6 +188,8 @@ def read_claims(paper: str) -> tuple[Claim, ...]:
         fields = {key: value for key, value in entry.items() if key != "for_each"}
         fields |= {"paper": paper, "series": content.get("series") or {}, "sweeps": tuple(entry.get("sweeps", ()))}
         try:
+            for key in fields.keys() - Claim.__dataclass_fields__.keys():
+                raise ValueError(f"{key} is not a key of a claim{did_you_mean(key, Claim.__dataclass_fields__)}")
             claim = Claim(**fields)
             _check_claim(claim)
         except (TypeError, KeyError, ValueError) as error:
