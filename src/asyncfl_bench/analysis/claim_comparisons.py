@@ -217,8 +217,8 @@ class ClaimQuery:
         return [dict(zip(own, values, strict=True)) for values in rest.itertuples(index=False)]
 
     def _compare(self, asked: AskedComparison, share: float) -> tuple[Cells, Cells]:
-        """Return the contrast of each cell, and one without values for each absent cell. What a side fixes makes no
-        cell."""
+        """Return the contrast of each cell, and one without values for each absent cell. Settings that a side fixes
+        make no cells."""
         settings, at, cells, frames = self._match_sides(asked)
         for (of, _), frame in zip(asked.sides, frames, strict=True):
             if frame.duplicated([*cells, "seed"]).any():
@@ -242,7 +242,7 @@ class ClaimQuery:
         return found or {None: base}, dict.fromkeys(absent, missing)
 
     def _base(self, asked: AskedComparison, share: float, pair: tuple[str, ...] = ()) -> Contrast:
-        """Return what the contrasts of a comparison have in common. pair: the series on the page that it compares"""
+        """Return the common part of a comparison's contrasts. pair: the page's series that it compares"""
         kind = self.decide["kind"]
         label = asked.name
         if not label:

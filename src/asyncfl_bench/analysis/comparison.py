@@ -35,10 +35,10 @@ def compare_sides(
     spread: bool = False,
     **budget: Any,
 ) -> dict[tuple, Contrast]:
-    """Return the contrast of each cell by its values: the signed sum of what the sides measure, minus a number or a
+    """Return the contrast of each cell by its values: the signed sum of the sides' measured values, minus a number or a
     setting of the first side.
 
-    base    what the contrasts of all cells have in common
+    base    common part of the contrasts of all cells
     sides, cells  see ``measure_sides``, which takes ``budget``
     decide  kind, measure, axis, target and relative, as of a claim
     turned  False: more stays more, also where small values are the better ones
@@ -174,7 +174,7 @@ def measure_sides(
 
 
 def _shared_ends(measured: RunMeasures, runs: pd.DataFrame, axis: str, sides: int) -> pd.Series:
-    """Return where each run of a comparison ends on the axis; NaN if it diverged or its seed is not on all sides."""
+    """Return the end of each run of a comparison on the axis; NaN if it diverged or a side lacks its seed."""
     ends = runs["run"].map(measured.ends(pd.Index(runs["run"].unique()), axis)).mask(runs["diverged"])
     is_shared = runs.groupby(["row", "seed"])["side"].transform("nunique") == sides
     return ends.where(is_shared) if is_shared.any() else ends
@@ -189,7 +189,7 @@ def _time_budgets(runs: pd.DataFrame, ends: pd.Series) -> pd.Series:
 
 
 def values_at_equal_budget(measured: RunMeasures, measure: str, axis: str) -> pd.DataFrame:
-    """Return what every run had at the largest budget that all runs of its cell spent: a row a run.
+    """Return the value of every run at the largest budget that all runs of its cell spent: a row for each run.
 
     measure  ``accuracy`` or ``late``
     Columns run, series, cell, the keys of the cell, seed, budget, value, evaluations and is_last (True where a run of

@@ -55,16 +55,16 @@ OWN = (
     "concurrency.",
 )
 STEP = "algorithm.c"
-LABEL = "summary.label"  # what a rule of a user's own calls itself
+LABEL = "summary.label"  # name that a user's own rule declares
 SEPARATOR = ", "  # between the names, and the values, of settings that are tuned together
 LEFT_OUT = ("name", "reason", "note", "algorithm", "seed", "series", "cell")
 
 
 @dataclass
 class MatchedRuns:
-    """Runs with their series and cell, and what is missing or left out.
+    """Runs with their series and cell, the missing jobs, and the runs left out.
 
-    runs      those that count: the columns of ``load_runs``, and series and cell (what they are called), the keys of
+    runs      runs that count: the columns of ``load_runs``, and the names of series and cell, the keys of
               the cell, tuned_by (the setting tuned for its algorithm), tuned (its value) and listed (False: a seed or
               value beyond the sweep's). For settings tuned together tuned_by joins their names, tuned their values
     missing   jobs without a run; left_out: the other runs by their index, with reason and note
@@ -156,7 +156,7 @@ def group_runs(
     cells = [*panels, *(key for key in added if not _is_series_key(key))]
     own = [key for key in added if _is_series_key(key)]
     variants = {name: [*compared, *own] for name in runs["algorithm"]}
-    if compared == ["algorithm"]:  # a name tells what varies for this algorithm, not for another
+    if compared == ["algorithm"]:  # a name has the settings that vary for this algorithm, not for another
         groups = used.groupby("algorithm", sort=False)
         variants = {name: ["algorithm", *distinguishing_keys(group, cells)] for name, group in groups}
     labels = _label_runs(runs, cells, variants)
@@ -296,10 +296,10 @@ def choose_tuned(placed: MatchedRuns, points: pd.DataFrame) -> tuple[MatchedRuns
     the most runs of these seeds that ended well: one that diverges for some seeds must not win by the others. Of equal
     accuracies the smaller value wins. A test accuracy takes no part. Where all runs diverged, those of the smallest
     value stay, as diverged ones.
-    Returns what is placed with the chosen runs only, and one row for each series and cell: series, cell, its keys,
-    tuned_by (the setting), tuned (what was chosen, None where no run has a validation accuracy: none of its runs
-    count), validation (its mean at the end over these seeds, in percent), tried (how many values they were run with),
-    at_edge (a setting of the choice has the lowest or highest of the values that were run, diverged ones included).
+    Returns ``placed`` with the chosen runs only, and one row for each series and cell: series, cell, its keys,
+    tuned_by (the setting), tuned (the chosen value; None where no run has a validation accuracy: none of its runs
+    count), validation (its mean at the end over these seeds, in percent), tried (number of values that were run),
+    at_edge (a setting of the choice has the lowest or highest of these values, those of diverged runs included).
     """
     every = pd.concat([placed.runs, placed.diverged])
     every["last"] = final_values(points, "validation/accuracy").reindex(every.index)

@@ -38,17 +38,17 @@ _MOST_FREQUENT = {
     "mnist": 11.35,
     "digits": 10.6,
 }
-_GROUPS = 10  # of a run's clients, by how often they were heard
+_GROUPS = 10  # of a run's clients, by their numbers of uploads
 
 
 @dataclass(frozen=True)
 class MeasureKind:
-    """One measure: how it is computed and what it means.
+    """One measure: its computation and its meaning.
 
     compute      (runs, axis) -> a value a run; None for those at a budget, see ``RunMeasures.values_at_budget``
     unit         of a difference; lower: small values are good ones
     is_accuracy  a value of the metric, which may be at chance
-    title        what pages call it, if not by its name; decimals: that they show
+    title        its name on pages, if another one;  decimals  shown there
     """
 
     unit: str
@@ -80,7 +80,7 @@ class RunMeasures:
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """The runs that count, and those that diverged, with their settings; ``diverged`` tells them apart."""
+        """The runs that count and, with ``diverged`` True, the diverged runs, with their settings."""
         lost = self.placed.diverged
         runs = self.placed.runs.assign(diverged=False)
         return runs if lost.empty else pd.concat([runs, lost.assign(diverged=True)])
@@ -153,7 +153,7 @@ class RunMeasures:
 
     def resolution(self, name: str, experiments: Collection[str] = ()) -> float:
         """Return the step of a measure that is one test accuracy [points]: one sample of the smallest test set of these
-        experiments, by default of all; 0 for other measures and metrics, or where runs do not tell."""
+        experiments, by default of all; 0 for other measures and metrics, or if the number of samples is unknown."""
         if not (name in _WITH_STEP and names.is_percent(self.metric) and self.metric.startswith("test/")):
             return 0.0
         runs = self.runs[self.runs["experiment"].isin(experiments)] if experiments else self.runs
@@ -172,8 +172,8 @@ class RunMeasures:
 
     @cached_property
     def metric_is_lower_better(self) -> bool | None:
-        """Return True if small values of the metric are good ones; None if neither its name nor an observer of the
-        runs (``Observer.better``) tells."""
+        """Return True if small values of the metric are good ones; None if its name does not decide it, and no
+        observer of the runs declares it (``Observer.better``)."""
         known = names.lower_is_better(self.metric)
         declared = self.runs.get(f"summary.better.{self.metric}", pd.Series(dtype=object)).dropna().unique()
         return declared[0] == "lower" if known is None and len(declared) == 1 else known
@@ -325,9 +325,9 @@ def kept_by_label(run: pd.DataFrame) -> pd.Series:
 def straggler_shares(run: pd.DataFrame) -> dict[str, float]:
     """Return in percent, of the slowest tenth of a run's clients: accuracy, share and class_accuracy.
 
-    accuracy is what these clients may expect. share and class_accuracy are of the class of which they hold the
-    largest share. The accuracies of classes follow from the clients', which are their means weighted by labels; NaN
-    if the clients are too few for that.
+    accuracy is the expected accuracy for these clients. share and class_accuracy are of the class of which they
+    hold the largest share. The accuracies of classes follow from the clients', which are their means weighted by
+    labels; NaN if the clients are too few for that.
     """
     held = run.filter(regex="^label_").dropna(axis=1)
     slow = run[run["mean_delay"].notna()].sort_values("mean_delay", kind="stable").tail(-(-len(run) // 10)).index
@@ -343,8 +343,8 @@ def straggler_shares(run: pd.DataFrame) -> dict[str, float]:
 
 
 def client_tenths(run: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Return uploads over the mean of all, and accuracy [%], of ten groups of the run's clients, the least heard
-    first."""
+    """Return uploads over the mean of all, and accuracy [%], of ten groups of the run's clients. Groups with the fewest
+    uploads come first."""
     known = run[run["accuracy"].notna()].sort_values("uploads", kind="stable")
     parts = np.array_split(np.arange(len(known)), min(_GROUPS, len(known)))
     relative = (known["uploads"] / known["uploads"].mean()).to_numpy()

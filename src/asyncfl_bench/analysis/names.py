@@ -41,7 +41,7 @@ _KEYS = {
     "algorithm.gamma_bar": "γ_bar",
     "algorithm.kappa": "κ",
 }
-# values that say by themselves what is set
+# values whose text needs no name of a setting
 _WORDS = {
     ("delay.clients", "exponential"): "clients' own speeds",
     ("delay.clients", "equal"): "clients alike",
@@ -110,7 +110,7 @@ def setting_label(key: str, value: object) -> str:
 
 
 def series_label(algorithm: str, variant: Mapping[str, object], own: str | None = None) -> str:
-    """Return what a line or row is called: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``.
+    """Return the name of a line or row: ``ACED, τ_algo = 10``, ``FedAsync+Hinge``.
 
     variant: key -> value; own: the label of a rule from outside the package
     """
@@ -227,7 +227,7 @@ def is_setting(key: str) -> bool:
 
 
 def distinguishing_keys(runs: pd.DataFrame, given: Sequence[str], besides: str | None = None) -> list[str]:
-    """Return the keys, beside those ``given``, that tell apart runs that differ in more than their seed.
+    """Return the keys, beside those ``given``, that distinguish runs that differ in more than their seed.
 
     Names of groups come first: if another delay was chosen, its settings need not be named one by one.
     besides  a group that is not looked at
@@ -258,7 +258,7 @@ def full_text(value: object) -> str:
 
 
 def has_value(column: pd.Series, value: object) -> pd.Series:
-    """Return where a column has the value. What reads as a number is compared as one: ``0.10`` is 0.1."""
+    """Return the rows where a column has the value. Numbers are compared as numbers: ``0.10`` is 0.1."""
     number = pd.to_numeric(str(value), errors="coerce")
     if number == number:
         return pd.to_numeric(column.astype(str), errors="coerce") == number

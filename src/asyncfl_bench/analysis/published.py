@@ -16,7 +16,7 @@ from .names import WEIGHT, has_value, series_label
 def read_published(paper: str, name: str) -> pd.DataFrame:
     """Return the rows of ``papers/<paper>/published/<name>.csv``; each has a source.
 
-    Adds ``series``, what pages call it, if the file has no such column.
+    Adds ``series``, the name on pages, if the file has no such column.
     """
     table = pd.read_csv(paper_folders()[paper] / "published" / f"{name}.csv")
     if "algorithm" in table and "series" not in table:

@@ -22,7 +22,7 @@ from .names import full_text
 
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")  # of a folder, which identifies the run in place of its path
 CODE = "code"
-COPY = "copy"  # the reason of what an archive holds of a directory
+COPY = "copy"  # the reason of an archived run whose directory is found too
 OTHER_VERSION = "another results version"
 _NUMBERS = tuple(f"summary.{section}." for section in NUMBERS)
 PRECISION = "precision"
@@ -141,7 +141,7 @@ def leave_out_broken_searches(runs: pd.DataFrame, labels: pd.DataFrame, reasons:
 def leave_out_duplicates(runs: pd.DataFrame, reasons: pd.Series, notes: pd.Series) -> None:
     """Leave out all but one of the runs with one identity: one that ended well counts, rather in a directory.
 
-    That an archive holds what a directory holds too is as it should be; other twins are named.
+    A run in both an archive and a directory is as it should be; other duplicates are named.
     """
     measured = reasons.isin(("", "diverged"))
     numbers = [key for key in runs.columns if str(key).startswith(_NUMBERS)]

@@ -1,8 +1,8 @@
-"""Intervals, tests and looks over seeds: what a page says about chance (docs/reference/statistics.md).
+"""Intervals, tests and looks over seeds (docs/reference/statistics.md).
 
 Accuracies are in percent, differences in points. Seeds are the sample. Runs of one seed share clients' data, initial
-model and client speeds, so algorithms are compared seed by seed. Fewer than three seeds say nothing about chance:
-intervals and p are NaN and the verdict is ``unknown``.
+model and client speeds, so algorithms are compared seed by seed. With fewer than three seeds intervals and p are NaN
+and the verdict is ``unknown``.
 
 A look takes place at 3, 5, 8, 12 and 20 seeds, each with its own two-sided level. The levels sum to 5 %, so that all
 looks together raise at most 5 % false alarms.

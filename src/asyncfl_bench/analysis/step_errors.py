@@ -28,7 +28,7 @@ def error_table(runs: pd.DataFrame, points: pd.DataFrame, by: Sequence[str] = ("
     a2, b2, c2, error     E|A|^2, E|B|^2, E|C|^2, E|A+B+C|^2; with ``_std`` the sample deviation over seeds
     frozen                of clients that stopped, where some did: |their last gradients less those at w_t|^2 / n^2;
                           all means of such a run are over the points after the stop
-    a2_predicted          what the paper gives for E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
+    a2_predicted          the paper's value of E|A|^2, see ``predicted_noise``; a2_ratio: measured over it
     drift_slope           least squares: growth of |w_t - w^{v_i}|^2 per iteration of staleness, second half
     correlation_k         of A_t with A_{t+k}
     Raises BenchError when no run was measured.

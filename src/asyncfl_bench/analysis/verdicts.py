@@ -160,10 +160,10 @@ def _verdict_of(key: str, contrasts: Sequence[Contrast], unit: str) -> Verdict:
 
 
 def _reasons(contrasts: Sequence[Contrast]) -> list[str]:
-    """Return why comparisons are open, most frequent first, with their number where there are several reasons.
+    """Return the reasons why comparisons are open, most frequent first, with counts if there are several reasons.
 
-    Of comparisons that need more seeds the one that needs most speaks for all. One that its own interval decides is
-    open because of Holm's correction, and a decided partner waits for the others.
+    Comparisons that need more seeds have one reason, with the largest number. A comparison that its own interval
+    decides is open because of Holm's correction, and a decided partner waits for the others.
     """
     is_open = Counter(contrast.reason for contrast in contrasts if contrast.side == "open")
     needs = {reason: count for reason, count in is_open.items() if reason.startswith("needs")}

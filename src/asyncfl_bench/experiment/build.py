@@ -235,7 +235,7 @@ def _build_live(
 
 
 def build_computer(tree: dict, folders: Sequence[Path], clients: Sequence[int] | None = None) -> SequentialComputer:
-    """Build what computes the work of a run's clients, in a process of theirs.
+    """Build the computer of the work of a run's clients, in a client process.
 
     tree  the run's resolved config;  folders  those that ``--config-dir`` named;  clients  of the process; None: all
     """

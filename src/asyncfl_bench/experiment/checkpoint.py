@@ -60,7 +60,7 @@ class Checkpoints:
             self._problem = problem
 
     def save_stopped(self) -> str | None:
-        """Save a run that is to stop; return why that failed, if it did."""
+        """Save a run that is to stop. Return the reason if that failed, else None."""
         if (problem := self._try_save(aloud=True)) is not None:
             kept = "its last checkpoint" if has_checkpoint(self._directory.checkpoint_path) else "the beginning"
             return f"{problem}; it resumes from {kept}"

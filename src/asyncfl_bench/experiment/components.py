@@ -43,7 +43,7 @@ CPU_EXECUTORS = ("native", "threads", "ray")
 class Foundation:
     """The task of a run, its device and its kind of executor: the other parts are built on these.
 
-    stop    what asks the run to stop
+    stop    the signals that stop the run
     chosen  the device and why;  cores  CPU threads to use;  executor_kind  as of ``clients.choosing``
     cut     the two parts of the model, for a rule that needs them;  native  a compiled kernel;  graphs  captured ones
     """
@@ -84,7 +84,7 @@ class Components(Foundation):
     needs      estimated bytes of the model vectors
     observers  of the group ``observers``, by the name of the choice
     files      SHA-256 of the files of the data directory that were read, by group
-    live       what serves real clients; None in a simulation
+    live       the server of real clients; None in a simulation
     """
 
     model_d: torch.Tensor
@@ -155,7 +155,7 @@ class Device:
 
 
 def choose_device(root: RootConfig, began: str | None, count_flop: Callable[[], float]) -> Device:
-    """Return the device of a run. A run that resumes stays where it began, or one line says why it cannot.
+    """Return the device of a run. A resumed run stays on its first device, or a line gives the reason why not.
 
     began       the device in the checkpoint that the run resumes from; None without one
     count_flop  counts the arithmetic of a mini-batch step, if the choice depends on it

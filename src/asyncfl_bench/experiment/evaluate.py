@@ -64,8 +64,8 @@ class Evaluations(Observer, Stateful):
     last, best  test metrics of the latest point; the best test accuracy and its server iteration
     seconds     spent in evaluating
     lines       points logged so far
-    average     the mean of the latest models, if it is a setting
-    clients     expected accuracies of the final model for clients, after ``write_clients``
+    average     the mean of the latest models; None without ``evaluation.average``
+    clients     expected accuracies of the final model for clients; None before ``write_clients``
     Raises Diverged, after logging the point, when the loss is no longer finite.
     """
 
@@ -102,7 +102,7 @@ class Evaluations(Observer, Stateful):
         self._logged_at: tuple | None = None
         self._next_time = 0.0  # the next virtual time to evaluate at
         components.diagnostics.open(directory)
-        # evaluated last, when the others have heard of the iteration
+        # evaluated last, after the other observers of the iteration
         averaging = [] if self.average is None else [self.average]
         self._simulation.observers += [components.diagnostics, self.arrivals, self.steps, *averaging, self]
 
@@ -264,8 +264,8 @@ class Evaluations(Observer, Stateful):
 def _checked_numbers(
     part: ServerRule | Observer, method: str, measured: Mapping[str, float], row: Mapping[str, object]
 ) -> dict[str, float]:
-    """Return what a rule or an observer measured as numbers. Raises BenchError for anything else and for a name that is
-    taken.
+    """Return the measured values of a rule or an observer as numbers. Raises BenchError for other types and for a name
+    that is taken.
 
     method  that returned ``measured``
     """

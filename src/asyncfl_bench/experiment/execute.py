@@ -61,13 +61,13 @@ def execute(
     ends_process  a second Ctrl-C ends the process within two seconds, whatever it is doing
     alone         not a run of a multirun, which prints its own line for each
     run_group     runs in other threads of this process, with which this one computes
-    Raises ConfigError or BenchError for what goes wrong before the run starts, RunInUse if another process works on
+    Raises ConfigError or BenchError for errors before the run starts, RunInUse if another process works on
     it; afterwards a failure is written to summary.json and returned with exit status "failed" or "diverged".
     """
     path = settings.directory
     with _describing_problems(path):
         if settings.root.device.startswith("cuda"):
-            machine.select_device(settings.root.device)  # who asks for a GPU is not answered with a run of a CPU's
+            machine.select_device(settings.root.device)  # raises without a GPU, even if the run is finished
         if (result := finished_result(settings)) is not None:
             refuse_other_data([(settings, result)])
             return result
@@ -103,7 +103,7 @@ def execute(
 
 
 def _drive(run: Run, group: str | None, alone: bool) -> tuple[str, str | None]:
-    """Start or resume the run, and drive it to its end. Returns the exit status and what went wrong.
+    """Start or resume the run, and drive it to its end. Returns the exit status and the error, None without one.
 
     Raises BenchError for a failure before the run has started.
     """
@@ -234,7 +234,7 @@ def _refuse_another_run(settings: Settings) -> None:
     if held == settings.identity and not changed:
         return
     if settings.named_directory is None:
-        if held is not None:  # else its name says what it is, and what is in it cannot be read
+        if held is not None:  # else its name identifies it, and its files cannot be read
             raise BenchError(
                 f"{directory}: holds another run ({held}) under the name of this one; move it away, or replace it with "
                 "rerun=true"

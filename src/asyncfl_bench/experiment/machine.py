@@ -113,7 +113,7 @@ def _kernel_fact(path: str, name: str) -> str | None:
 
 @cache
 def cpu_facts() -> dict[str, str]:
-    """Return what the last digits of matrix products depend on: the CPU's maker, and the libraries of torch and NumPy.
+    """Return the facts behind the last digits of matrix products: the CPU's maker and libraries of torch and NumPy.
 
     MKL chooses its code by the maker, unless MKL_CBWR chooses it.
     """

@@ -197,7 +197,7 @@ def checkpoint_needs(settings: Settings, size: Size, samples: int, classes: int)
 
 
 def refuse_if_too_large(vectors: Vectors, n: int, device: str, folder: Path, most: Vectors | None = None) -> None:
-    """Raise ConfigError with the numbers, and with settings that would fit, when the run cannot have what it needs.
+    """Raise ConfigError with the numbers, and with settings that would fit, if the run needs more memory than is free.
 
     most  vectors that are not exceeded, where ``vectors`` are the fewest: a setting is advised if these fit
     """

@@ -40,7 +40,7 @@ T = TypeVar("T")
 class Found:
     """Facts about a run that are known before torch is imported.
 
-    size      of the model; None: only the built model tells
+    size      of the model; None: known only once the model is built
     samples   to train, 0 if unknown;  classes  of the data set
     cost      of a server step as text, where it decides how long a run takes
     download  the run will download its data
@@ -54,10 +54,10 @@ class Found:
 
 
 class Preflight:
-    """Checks of one run, or of all runs of a plan: what these have in common is looked at once.
+    """Checks of one run, or of all runs of a plan: data, folders and models that several runs share are checked once.
 
     build    of a plan: builds a run whose memory only the built run tells. A plan downloads nothing
-    seconds  that looking at the data took
+    seconds  spent on loading the data
     checked, passed  runs
     """
 
@@ -68,7 +68,7 @@ class Preflight:
         self.checked = self.passed = 0
 
     def check(self, settings: Settings) -> Found:
-        """Return what is known of the run.
+        """Return the known facts about the run.
 
         Raises ConfigError for settings that need a GPU, a folder that cannot be written, samples that the model cannot
         take, a split or samples of the server's that the data set does not have, a cut that is too wide and too little
@@ -100,7 +100,7 @@ class Preflight:
         return found
 
     def _look_once(self, key: object, look: Callable[[], T]) -> T:
-        """Return what ``look`` returns or raise what it raises, once for each key."""
+        """Return the result of ``look`` or raise its error; ``look`` is called once for each key."""
         name = repr(key)
         if name not in self._known:
             try:
@@ -113,7 +113,7 @@ class Preflight:
         return value
 
     def _load(self, settings: Settings, reads_texts: bool) -> tuple[Found, Data | None]:
-        """Return what is known, and the clients' data with labels and without samples.
+        """Return the known facts, and the clients' data with labels and without samples.
 
         The data are None if they will be downloaded, or if a second load would take as long as the first.
 
@@ -151,7 +151,7 @@ class Preflight:
         )
 
     def _split(self, settings: Settings, data: Data, asked: object) -> ClientTable:
-        """Return what each client holds. One seed stands for all unless it is refused."""
+        """Return each client's numbers of samples. One seed is checked for all; if refused, each seed is."""
         part, root = settings.parts["heterogeneity"], settings.root
 
         def look() -> ClientTable:
@@ -188,7 +188,7 @@ class Preflight:
 
 
 def outline_run(settings: Settings) -> Found:
-    """Return what is known of a run without its data: their kind and number, if the data set has a name."""
+    """Return the facts known without a run's data: their kind and number, if the data set has a name."""
     dataset = settings.parts["dataset"]
     source = dataset.target(dataset.config)
     outline = getattr(source, "outline", None)  # a user's class may lack it

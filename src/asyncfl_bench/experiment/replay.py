@@ -142,7 +142,7 @@ def note_comparison(live: Path, comparison: Comparison, identity: str) -> None:
 
 
 def compare(live: Path, replay: Path) -> Comparison:
-    """Compare what two runs left: arrivals, then points, then the final model."""
+    """Compare the files of two runs: arrivals, then points, then the final model."""
     (arrivals, points, model), (*others, other_model) = _read_results(live), _read_results(replay)
     words = "live", "replayed"
     difference = _first_difference("arrival", words, arrivals, others[0])
@@ -158,9 +158,9 @@ def compare(live: Path, replay: Path) -> Comparison:
 
 
 def _first_difference(what: str, words: tuple[str, str], rows: Sequence[Mapping], others: Sequence[Mapping]) -> str:
-    """Return the first row that has other values in another run, and what differs; empty if none does.
+    """Return the first row that has other values in another run, with the difference; empty if none does.
 
-    what, words  what a row is, and what each of both runs is, for the message
+    what, words  names of a row and of both runs, for the message
     """
     for number, (one, other) in enumerate(zip(rows, others, strict=False), 1):
         if difference := _first_value(one, other, words):

@@ -35,10 +35,10 @@ ROOM = 4  # copies of the state that must fit into free memory: what is written,
 class ProbedRule:
     """A rule, and from time to time a second copy of it that gets the same calls. In all else it is that rule.
 
-    After 1, 2, 4, 8, ... uploads a new copy is put where the rule's state says, as a resumed run would be. It is
-    followed for ``FOLLOWED`` changes of the model, or until the next copy. Raises BenchError where the copy fails,
-    answers the engine otherwise, computes another model, bit for bit, or logs other numbers. The rule itself is not
-    changed by it.
+    After 1, 2, 4, 8, ... uploads a new copy is restored from the rule's state, as in a resumed run. It is
+    followed for ``FOLLOWED`` changes of the model, or until the next copy. Raises BenchError if the copy fails,
+    returns other values to the engine, computes another model, bit for bit, or logs other numbers. The rule itself is
+    not changed by it.
 
     name       of the algorithm, for messages
     build      makes a second rule, equipped and not started

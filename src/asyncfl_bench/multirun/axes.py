@@ -167,7 +167,7 @@ def text_of_draw(draw: Any, share: float) -> str:
 
 
 def check_objective(settings: Settings) -> None:
-    """Raise ConfigError where a run will not measure what is to be searched by."""
+    """Raise ConfigError if a run will not measure the objective of its search."""
     name, share = settings.root.objective, settings.evaluation.validation_share
     measured = not name.startswith("validation/") or share > 0
     why = "needs evaluation.validation_share above 0; objective=test/accuracy would choose by the test samples"
@@ -225,7 +225,7 @@ def sweep_grids(overrides: list[str]) -> list[OverrideGrid]:
 def _declared_grids(rules: str, overrides: Sequence[str], has_stages: bool) -> list[dict[str, str]]:
     """Return grids with the ranges that the yaml of each rule declares: of the rules of ``overrides``, else ``rules``.
 
-    has_stages  every rule must declare ranges: other people compare what is judged
+    has_stages  every rule must declare ranges, because judged results are compared with those of others
     Raises ConfigError for a rule without ranges, if the overrides have none either.
     """
     words = [parse_override(text) for text in overrides]
@@ -293,7 +293,7 @@ def _expand(grid: Any) -> dict[str, str]:
 
 
 def _axes_of(config: Any) -> dict[str, Any]:
-    """Return what a composed config says of the axes of a multirun."""
+    """Return the axes of a multirun in a composed config."""
     sweeper = config.hydra.sweeper
     return {key: OmegaConf.to_container(sweeper[key]) for key in ("params", "grids", "search") if sweeper.get(key)}
 

@@ -64,8 +64,7 @@ class Looks(AskedRuns):
         self.question: ClaimsQuestion | PairsQuestion = question(self)
 
     def run(self) -> int:
-        """Run looks until all is decided, nothing that is open can be, or the hours are spent. Returns the exit
-        code."""
+        """Run looks until no open subject can be decided, or the hours are spent. Returns the exit code."""
         self.decision.save(self.own_folder)
         try:
             return self._run_looks()

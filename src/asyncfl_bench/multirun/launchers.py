@@ -131,10 +131,10 @@ def wait_while(has_active_runs: Callable[[], bool]) -> None:
 
 
 def watch_squeue(delay_s: int) -> Any:
-    """Return submitit's watcher of Slurm's jobs, which asks squeue at most every ``delay_s`` seconds.
+    """Return submitit's watcher of Slurm's jobs, which calls squeue at most every ``delay_s`` seconds.
 
-    submitit asks sacct, which knows nothing without accounting. Every cluster answers squeue. Slurm forgets a job some
-    minutes after its end (MinJobAge), so a job that is no longer listed has ended.
+    submitit's own watcher calls sacct, which has no jobs without accounting. squeue works on every cluster. Slurm lists
+    a job until some minutes after its end (MinJobAge), so a job that is no longer listed has ended.
     """
     from submitit.slurm.slurm import SlurmInfoWatcher
 
@@ -152,6 +152,6 @@ def watch_squeue(delay_s: int) -> Any:
 
 
 def forget_workers() -> None:
-    """End what a launcher that gave up has left running: Ray continues the other tasks, which are started again."""
+    """End the tasks of a launcher that gave up: Ray continues the other tasks, which are started again."""
     if (ray := sys.modules.get("ray")) is not None:
         ray.shutdown()

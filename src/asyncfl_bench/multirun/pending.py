@@ -31,7 +31,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 @dataclass
 class SweepResult:
-    """The result of a sweep. failed, diverged: (job, what happened), of those that ran now and of all."""
+    """The result of a sweep. failed: (job, problem) of jobs that ran now; diverged: the same of all jobs."""
 
     total: int
     failed: list[tuple[Job, str]]
@@ -48,7 +48,7 @@ class SweepState:
     unstarted jobs that were not launched, as an earlier one failed
     stopped  no further job is to begin in this process
     result   the outcome of the sweep that ran last
-    problem  what went wrong besides its runs
+    problem  an error outside its runs
     worst    highest exit code of the jobs of this process
     """
 
@@ -183,7 +183,7 @@ def finished_paths(jobs: Sequence[Job]) -> dict[str, Path]:
 
 
 def _launch_all(batches: list[list[Job]], launch: Launch, lines: SweepProgress, stop_at_failure: bool) -> str | None:
-    """Launch batch after batch. Returns why the launcher gave up for good, if it did.
+    """Launch batch after batch. Returns the reason if the launcher gave up for good; else None.
 
     A run of another process is postponed until that process has left it, and launched unless it is finished then.
     A worker that is killed (out of memory, say) makes joblib and Ray drop a whole batch. Runs that had not started are

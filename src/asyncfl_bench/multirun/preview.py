@@ -66,10 +66,10 @@ def estimate_cost(
     measure: RunTimer | None = None,
     preflight: Preflight | None = None,
 ) -> RunCost:
-    """Return what runs take. Runs whose data are missing count, too.
+    """Return the time and disk space that runs need. Runs whose data are missing count, too.
 
     paths      where finished runs may be; workers: number of parallel runs
-    measure    what gives a run's seconds by trying it, once for each experiment; None: finished runs tell
+    measure    estimates a run's seconds by trying it, once for each experiment; None: finished runs give the estimate
     preflight  checks the runs; None: they are not checked
     """
     cost = RunCost()
@@ -97,7 +97,7 @@ def estimate_cost(
 def _check_runs(
     cost: RunCost, pending: Sequence[Settings], preflight: Preflight | None
 ) -> list[tuple[Settings, Found]]:
-    """Return the runs that can start, or lack data alone, and what is known of them.
+    """Return the runs that can start, or lack only data, and the known facts about them.
 
     ``cost`` gets refusals, and notes on data, refusals and the cost of server steps, with the number of their runs.
     """

@@ -222,7 +222,7 @@ class StagedSearch:
         return f"no page with {', '.join(changed)}: the bank has no such runs to compare" if changed else ""
 
     def _describe_bank_time(self, runs: Sequence[Settings], workers: int) -> str:
-        """Return what these runs take with a rule that is as fast as the median of the bank."""
+        """Return the time of these runs with a rule that is as fast as the median of the bank."""
         from ..analysis.bank import load_bank
 
         seconds_w = load_bank().groupby("world")["wall_seconds"].median()
@@ -236,7 +236,7 @@ class StagedSearch:
 
     @property
     def _stages(self) -> dict[str, Callable[[Cell], list[Job]]]:
-        """Return by name of the stage what finds the jobs of a rule in a world, by the results of earlier stages."""
+        """Return stage -> function that returns its jobs for a rule in a world, from the results of earlier stages."""
         return {
             "search": lambda cell: [*self.points[cell].values()],
             "finalists": lambda cell: [

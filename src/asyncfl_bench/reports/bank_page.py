@@ -150,7 +150,7 @@ def _order_key(rule: str, tier: int = 1) -> tuple:
 
 
 def _first_parts(worlds: Sequence[World], notes: Sequence[str], frame: pd.DataFrame) -> list[Part]:
-    """Return what was decided, which runs are missing, and the legend."""
+    """Return the first tier of each world, the missing runs, the legend, and the map of tiers."""
     lines = []
     for world in worlds:
         counts = world.rules["tier"].value_counts()
@@ -242,7 +242,7 @@ def _cost_text(value: float, unit: float, decimals: int = 0) -> str:
 
 
 def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
-    """Return the cost of wrong steps, what rules send and keep, and where the runs come from."""
+    """Return the cost of wrong step sizes, traffic and memory of rules, and the origin of the runs."""
     parts: list[Part] = []
     if worlds:
         parts += ["## Wrong step sizes", _WRONG, _wrong_steps(worlds)]
@@ -257,7 +257,7 @@ def _last_parts(worlds: Sequence[World], frame: pd.DataFrame) -> list[Part]:
 
 
 def _wrong_steps(worlds: Sequence[World]) -> Table:
-    """Return what another step costs each rule in each world."""
+    """Return the accuracy change of each rule in each world with another step size."""
     rows, columns = [], dict[str, dict[str, str]]()
     for world in worlds:
         runs = world.runs.assign(score=world.runs["accuracy"].mask(world.runs["diverged"].astype(bool)))

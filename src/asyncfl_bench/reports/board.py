@@ -199,7 +199,7 @@ def _claims_about(rule: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _index_part(rows: pd.DataFrame) -> Table:
-    """Return the table of all rules: what each does, its claims, and its tiers in the bank."""
+    """Return the table of all rules: the summary of each, its claims, and its tiers in the bank."""
     bank, lines = _bank_table(), []
     means = {(rule, world): text.partition(" ±")[0] for world, rule, _, text, _ in bank.itertuples(index=False)}
     for rule in sorted(names.rule_classes(), key=lambda rule: names.series_order(names.algorithm_label(rule))):
@@ -258,7 +258,7 @@ def write_overview(page: Page, folder: Path) -> Path:
 
 
 def _claim_table(paper: str, path: Path) -> pd.DataFrame:
-    """Return a row a claim that a page of the overview judged."""
+    """Return a row for each claim that a page of the overview judged."""
     if not path.exists():
         return pd.DataFrame()
     rows = judge_claims(dict(read_verdicts(path)), [paper]).set_index("id")
@@ -268,7 +268,7 @@ def _claim_table(paper: str, path: Path) -> pd.DataFrame:
 
 
 def _write_claims(page: Page, target: Path) -> None:
-    """Replace what the file says of this page."""
+    """Replace the verdicts of this page in the file."""
 
     def key(one: PageVerdicts) -> tuple[str, ...]:
         return one.sweep, one.profile, one.length

@@ -1,4 +1,4 @@
-"""The frame of all claims, each with the verdict of the page nearest to what is published."""
+"""The frame of all claims, each with the verdict of the page nearest to the paper's setting."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _judge_claim(claim: Claim, pages: Mapping[str, PageVerdicts]) -> dict[str, A
 
 
 def _pages_of(claim: Claim, pages: Mapping[str, PageVerdicts]) -> list[_Found]:
-    """Return pages that judged the claim, the nearest to what is published first: by sweep, profile, length, scale.
+    """Return pages that judged the claim, the nearest to the paper's setting first: by sweep, profile, length, scale.
 
     Of one sweep, profile and length, a page with a comparison below the first look comes after the pages without one,
     except those of ``small``.
@@ -146,7 +146,7 @@ def _describe_others(found: list[_Found]) -> tuple[list[str], list[str]]:
 
 
 def _describe_reading(page: PageVerdicts, verdict: Verdict) -> str:
-    """Return how the runs of a verdict read the paper, and what else differs from its standard runs."""
+    """Return the runs' reading of the paper, and further differences from the paper's standard runs."""
     length = "" if page.length == "standard" else f"{page.length} runs"
     profile = "" if page.profile == "published" else _PROFILES.get(page.profile, f"profile {page.profile}")
     return ", ".join(filter(None, (claims.reading_note(page.sweep, page.profile), verdict.reading, profile, length)))

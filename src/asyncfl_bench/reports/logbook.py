@@ -1,4 +1,4 @@
-"""The replication report of a paper: what was run, what the runs say of each claim, and how to do it again.
+"""The replication report of a paper: its runs, their verdict on each claim, and the commands that repeat them.
 
 It is made from the ``claims.json`` of the paper's pages and from the archive of its runs. The same files give the same
 bytes.
@@ -195,7 +195,7 @@ def _environment_text(runs: pd.DataFrame) -> str:
 
 @dataclass(frozen=True)
 class PageRuns:
-    """One page: where it is, what it says of claims, and the archived runs that were made for it."""
+    """One page: its link, its verdicts, and the archived runs that were made for it."""
 
     link: str  # empty: it judges no claim
     verdicts: PageVerdicts

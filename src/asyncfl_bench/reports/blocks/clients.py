@@ -260,7 +260,7 @@ def _client_table(run: pd.Series) -> pd.DataFrame:
 
 
 def _describe_replay(run: pd.Series) -> str:
-    """Return what ``afl-run --replay`` noted."""
+    """Return the result of ``afl-run --replay`` as text."""
     same = run.get(f"{_NOTED}same_bits")
     if same is None or same != same:
         return "not replayed; `afl-run --replay DIR` repeats it in the simulator"

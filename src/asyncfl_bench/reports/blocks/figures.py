@@ -220,7 +220,7 @@ def _draw_lines(axes: Axes, panel: Panel, x_log: bool) -> None:
 
 
 def _line_look(line: Line) -> dict[str, Any]:
-    """Return what a line has in common with its mark in the legend, as matplotlib's settings."""
+    """Return the settings of matplotlib that a line and its mark in the legend have in common."""
     style = line.style
     if line.dotted:
         return {"color": style.colour, "linestyle": ":", "linewidth": 1.3}

@@ -160,7 +160,7 @@ class Values:
 def staleness(page: Page) -> list[Part]:
     """Return the mean staleness of uploads: a row a series, a column for each law of delays.
 
-    The same mean delay gives different ones, by the clock, by who waits for which client and by how speeds spread."""
+    The same mean delay gives different ones, by the clock, the rule's waiting for clients and the spread of speeds."""
     if MEAN_STALENESS not in page.runs:
         return []
     keys = ["delay", *(key for key in page.keys if key.startswith("delay.") or key in ("clock", "tick_rounding"))]

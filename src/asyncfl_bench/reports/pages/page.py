@@ -34,7 +34,7 @@ class Page:
     """A page: the runs and numbers that blocks read, and the parts that they return.
 
     metric    the one that curves and ``final`` show
-    choices   what was chosen of the tuned setting, see ``choose_tuned``
+    choices   the chosen values of the tuned setting, see ``choose_tuned``
     computed  experiment and seconds of all runs that ended, those included that were not chosen
     tie       margin of a tie [points] that decide=true declared; None without it
     is_borrowed  no run was made for this page, and runs are missing or are of another profile
@@ -70,12 +70,12 @@ class Page:
 
     @functools.cached_property
     def cells(self) -> pd.DataFrame:
-        """The cells in order: index what a cell is called, columns its keys."""
+        """The cells in order: index their names, columns their keys."""
         return self.runs[["cell", *self.keys]].drop_duplicates("cell").set_index("cell").loc[self.placed.cell_names]
 
     @functools.cached_property
     def cell_texts(self) -> pd.DataFrame:
-        """``cells`` with what their keys' values are called."""
+        """``cells`` with their values as texts."""
         return pd.DataFrame({key: value_texts(self.cells[key]) for key in self.keys}, index=self.cells.index)
 
     @functools.cached_property
@@ -101,7 +101,7 @@ class Page:
         return names.axis_label(axis, self.units)
 
     def label(self, measure: Measure) -> str:
-        """Return what the measure is called: ``best test accuracy [%]``."""
+        """Return the measure's name on pages: ``best test accuracy [%]``."""
         kind = measure.kind
         name, _, unit = names.metric_label(self.metric).partition(" [")
         unit = f" [{unit}" if unit else ""

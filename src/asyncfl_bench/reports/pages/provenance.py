@@ -27,7 +27,7 @@ _NAMED = 20  # runs that are missing or left out and named one by one
 
 
 def header(page: Page) -> list[str]:
-    """Return one line: what these runs are, beside the paper's own, and how many."""
+    """Return one line: the data, model and number of these runs, compared with the paper's."""
     spec, used, some = page.spec, problems(page.runs), partial_image_sets(page.runs)
     what = "; ".join([", ".join(sorted(used)), *some])
     if page.scale == "smoke":

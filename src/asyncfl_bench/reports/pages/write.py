@@ -54,7 +54,7 @@ class Table:
 
 @dataclass
 class Picture:
-    """A figure and what it shows, in words that replace it."""
+    """A figure, and a description in words that replace it."""
 
     name: str
     figure: Figure
@@ -89,7 +89,7 @@ def flatten_parts(parts: Iterable[Part]) -> Iterator[Part]:
 def write_parts(
     parts: Collection[Part], folder: Path, formats: Collection[str] = ("png",), figures: int | None = None
 ) -> Path:
-    """Write ``README.md`` and what it shows into ``folder`` and return its path. Files of an earlier page there are
+    """Write ``README.md`` and its files into ``folder`` and return its path. Files of an earlier page there are
     removed; its forms are written again.
 
     formats  png, pdf and svg of figures, tex of tables; PNG is always written
