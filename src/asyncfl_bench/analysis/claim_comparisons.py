@@ -18,7 +18,7 @@ from ..config.part_sources import paper_folders
 from ..errors import BenchError
 from . import names
 from .claims import Claim
-from .comparison import compare_sides, experiments_of
+from .comparison import compare_sides
 from .contrasts import Contrast, mean_of_contrasts
 from .measures import LOG_RATIO, MEASURES, RunMeasures
 from .statistics import Question, sampling_error
@@ -89,9 +89,10 @@ class ClaimQuery:
     def experiments(self) -> frozenset[str]:
         """Return the experiments of the compared runs. Nothing is measured, so they may be planned runs."""
         frames = [self._match_sides(one)[3] for one in self.asked_comparisons()]
-        found = [experiments_of(of) for of in frames if not any(side.empty for side in of)]
-        is_whole = len(found) == len(frames) or not self.decide.get("together")
-        return frozenset().union(*found) if is_whole else frozenset()
+        found = [sides for sides in frames if not any(side.empty for side in sides)]
+        if len(found) < len(frames) and self.decide.get("together"):
+            return frozenset()
+        return frozenset().union(*(side["experiment"] for sides in found for side in sides))
 
     def contrasts(self) -> list[Contrast]:
         """Return every comparison of the claim, those without runs included."""
@@ -230,7 +231,7 @@ class ClaimQuery:
             return {None: base}, {}
         fixed = {key: settings[0][key] for key in self.cells if key in settings[0] and key not in cells}
         fixed = {key: value for key, value in fixed.items() if all(one.get(key) == value for one in settings)}
-        base = replace(base, cell_keys=fixed, experiments=experiments_of(frames))
+        base = replace(base, cell_keys=fixed, experiments=frozenset().union(*(of["experiment"] for of in frames)))
         terms: dict[str, Any] = {"minus": asked.minus, "turned": asked.turned, "spread": asked.spread}
         terms |= {"at": at, "share": share}
         decide = {**self.decide, "axis": self.axis}

@@ -75,11 +75,6 @@ def compare_sides(
     return found
 
 
-def experiments_of(frames: Sequence[pd.DataFrame]) -> frozenset[str]:
-    """Return the experiments of all runs."""
-    return frozenset().union(*(of["experiment"] for of in frames))
-
-
 def compare_pairs(
     measured: RunMeasures,
     measure: str,
