@@ -266,12 +266,15 @@ class Settings:
         return root.concurrency if needs.steps_on == "round" else needs.uploads_per_iteration(root.n_clients)
 
     @property
+    def most_uploads(self) -> float | None:
+        """Uploads that the budget allows at most; None if it does not say."""
+        amounts, each = self.budget.amounts, {"uploads": 1, "server_iterations": self.uploads_per_iteration}
+        return min((amounts[name] * count for name, count in each.items() if name in amounts), default=None)
+
+    @property
     def kept_uploads(self) -> int:
         """Uploads that a live run keeps on disk at most; 0 if it keeps none or its budget does not say."""
-        if not self.parts["live"].config.keep_uploads:
-            return 0
-        amounts, limits = self.budget.amounts, {"uploads": 1, "server_iterations": self.uploads_per_iteration}
-        return int(min((amounts[name] * count for name, count in limits.items() if name in amounts), default=0))
+        return int(self.most_uploads or 0) if self.parts["live"].config.keep_uploads else 0
 
     @property
     def identity(self) -> str:

@@ -78,9 +78,7 @@ def measure_seconds(settings: Settings) -> float | None:
         finally:
             parts.executor.close()
     if work is None:
-        limits, each = settings.budget.amounts, {"uploads": 1, "server_iterations": settings.uploads_per_iteration}
-        uploads = min((limits[name] * count for name, count in each.items() if name in limits), default=None)
-        if uploads is None:
+        if (uploads := settings.most_uploads) is None:
             return None
         work = uploads * upload
         expected = {"uploads": uploads, "server_iterations": uploads / settings.uploads_per_iteration}
