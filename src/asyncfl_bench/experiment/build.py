@@ -36,8 +36,7 @@ from ..models.layers import Size
 from ..randomness import Streams
 from ..simulation.dispatches import Executor
 from ..simulation.engine import Simulation
-from ..simulation.fleet import check_same_clients
-from ..simulation.recorded import check_same_record
+from ..simulation.recorded import check_same_sources
 from ..storage import Storage
 from . import machine, memory
 from .checkpoint import stored_device
@@ -315,6 +314,5 @@ def _build_simulation(
         server_rate=root.server_seconds_per_sample,
         timeline=timeline,
     )
-    check_same_clients(delay, availability)
-    check_same_record(delay, availability)
+    check_same_sources(delay, availability)
     return simulation

@@ -23,8 +23,7 @@ from ..errors import BenchError, ConfigError, locating_user_errors, naming_group
 from ..files import say
 from ..models.base import Model
 from ..randomness import Streams
-from ..simulation.fleet import check_same_clients
-from ..simulation.recorded import check_same_record
+from ..simulation.recorded import check_same_sources
 from ..types import ClientTable
 from . import machine, memory
 
@@ -214,8 +213,7 @@ def _check_fleet(settings: Settings, clients: ClientTable) -> None:
     streams = Streams(settings.root.seed)
     delay.start(clients, streams)
     availability.start(clients.n, streams)
-    check_same_clients(delay, availability)
-    check_same_record(delay, availability)
+    check_same_sources(delay, availability)
 
 
 def refuse_empty_clients(algorithm: str, clients: ClientTable) -> None:

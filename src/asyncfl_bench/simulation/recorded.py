@@ -19,7 +19,7 @@ from ..ranges import one_of
 from ..types import UNKNOWN_FOOTPRINT, ClientTable, Facts, Footprint, Work
 from .availability import Always, AlwaysConfig
 from .delay import Delay, DelayConfig
-from .fleet import FleetFile
+from .fleet import FleetFile, check_same_clients
 from .timeline import Timeline
 
 NAME = "arrivals.csv"
@@ -126,8 +126,9 @@ class RecordedAvailability(Always):
         return RecordedTimeline(self, discard, limit)
 
 
-def check_same_record(delay: Delay, availability: Always) -> None:
-    """Raise InputError unless both have the same record, or neither has one."""
+def check_same_sources(delay: Delay, availability: Always) -> None:
+    """Raise InputError unless files of both name the same clients, and both have the same record or neither has one."""
+    check_same_clients(delay, availability)
     recorded = [isinstance(delay, RecordedDelay), isinstance(availability, RecordedAvailability)]
     if any(recorded) and not (all(recorded) and delay.record == availability.record):  # type: ignore[attr-defined]
         raise InputError("delay=recorded goes with availability=recorded, and both with the same path")
