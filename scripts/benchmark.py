@@ -298,7 +298,7 @@ GROWTH = {
 }
 
 
-OURS = ("-m", "asyncfl_bench.cli")
+OURS = ("-m", "asyncfl_bench")
 
 
 def growth(device: str, repeats: int, folder: Path) -> list[tuple[Row, str]]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from clusters import slurm, two_ray_nodes
 
-AFL_RUN = [sys.executable, "-m", "asyncfl_bench.cli", "-m"]
+AFL_RUN = [sys.executable, "-m", "asyncfl_bench", "-m"]
 SMALL = ["scale=smoke", "model=softmax", "progress=false", "algorithm=asgd", "evaluation.every=1000"]
 LONG = [*SMALL, "budget.server_iterations=15000", "seed=0,1,2,3"]  # four runs of several seconds
 WAIT = 600.0  # seconds for anything that is waited for

@@ -60,7 +60,7 @@ while [ $# -gt 0 ]; do
     fi
     [[ $name == ace/figure2 ]] && words+=(precision=tf32)  # as its archived runs
     [[ $name == fedecho/table4 || $name == ace/table_a2_* ]] && words+=(model.download=true)  # names on the hub
-    step "${name//\//-}" "$(left)" "$python" -m asyncfl_bench.cli -m sweep="$name" scale=full device=cuda progress=false \
+    step "${name//\//-}" "$(left)" "$python" -m asyncfl_bench -m sweep="$name" scale=full device=cuda progress=false \
         data_dir="$data" output_dir="$out/runs" checkpoint.at_end_mib=0 tracking=local "${words[@]}"
     keep "$name"
 done

@@ -115,7 +115,7 @@ def afl_process():
     """``afl_process(*words)``: the same in a process of its own, for what only that shows (mark the test `process`)."""
 
     def call(*words):
-        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        command = [sys.executable, "-m", "asyncfl_bench", *words]
         return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
     return call

@@ -18,7 +18,7 @@ from asyncfl_bench.errors import ConfigError
 from asyncfl_bench.files import cache_folder
 from asyncfl_bench.tracking.trackers_wandb import configured_mode
 
-AFL_RUN = ("-m", "asyncfl_bench.cli")
+AFL_RUN = ("-m", "asyncfl_bench")
 
 
 def test_help_shows_every_group_with_its_choices(afl_run):

@@ -340,7 +340,7 @@ def test_killed_after_a_look_and_repeated_it_decides_the_same(afl_run):
     ]
     whole = afl_run(*words, "output_dir=whole")
     assert whole.returncode == 0 and "look 2, 5 seeds: 1 of 1 pairs decided" in whole.stdout
-    command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+    command = [sys.executable, "-m", "asyncfl_bench", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:

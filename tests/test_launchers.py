@@ -34,7 +34,7 @@ def start():
     started = []
 
     def call(*words):
-        command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+        command = [sys.executable, "-m", "asyncfl_bench", *words]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         started.append(subprocess.Popen(command, **pipes, start_new_session=True))
         return started[-1]

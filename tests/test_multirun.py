@@ -562,7 +562,7 @@ def test_a_run_that_another_process_ended_while_this_one_loaded_its_data_is_not_
 @pytest.mark.slow
 def test_three_equal_sweeps_started_together_all_succeed_and_run_each_run_once():
     words = [*PAIR[:2], "seed=0,1,2,3", *PAIR[3:], "budget.server_iterations=2000", "evaluation.every=500"]
-    command = [sys.executable, "-m", "asyncfl_bench.cli", *words]
+    command = [sys.executable, "-m", "asyncfl_bench", *words]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, **pipes) for _ in range(3)]
     ends = [(process.communicate(timeout=300), process.returncode) for process in started]

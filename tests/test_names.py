@@ -27,7 +27,6 @@ _PAIR = "the pages of reports/blocks show what diagnostics/ of this name measure
 _STORED = "class paths in archived settings name both files"
 REPEATED = {
     "__init__.py": "Python's name",
-    "__main__.py": "Python's name",
     "base.py": "the base class of a folder's parts",
     "clients.py": _PAIR,
     "given.py": _STORED,

@@ -60,9 +60,9 @@ def call(project, *words):
 @pytest.mark.parametrize("rule", PAGES)
 def test_the_tutorials_commands_answer_as_it_says(rule, project):
     first, second = commands("run", PAGES[rule])
-    answer = call(project, "-m", "asyncfl_bench.cli", *first)
+    answer = call(project, "-m", "asyncfl_bench", *first)
     assert answer.returncode == 0 and f"{rule}-digits-exponential-seed0" in answer.stdout, answer.stderr
-    answer = call(project, "-m", "asyncfl_bench.cli", *second)
+    answer = call(project, "-m", "asyncfl_bench", *second)
     assert answer.returncode == 2
     assert f"`{answer.stderr.strip()}`" in PAGES[rule]
     (check,) = commands("check", PAGES[rule])
@@ -70,7 +70,7 @@ def test_the_tutorials_commands_answer_as_it_says(rule, project):
 
 
 def test_the_example_of_split_learning_passes_its_check(project):
-    answer = call(project, "-m", "asyncfl_bench.cli", *commands("check", PAGES["split_asgd"])[0])
+    answer = call(project, "-m", "asyncfl_bench", *commands("check", PAGES["split_asgd"])[0])
     assert answer.returncode == 0 and "It is fedavg: one client." in answer.stdout, answer.stdout + answer.stderr
 
 
@@ -131,9 +131,9 @@ def elsewhere(words, folder, *paths):
 
 def test_a_package_of_ones_own_runs_from_its_folder(lab):
     check, words = commands("own", PACKAGE)
-    answer = elsewhere(["-m", "asyncfl_bench.cli", *words], lab / "src")
+    answer = elsewhere(["-m", "asyncfl_bench", *words], lab / "src")
     assert answer.returncode == 0 and "cutoff-digits-exponential-seed0" in answer.stdout, answer.stderr
-    answer = elsewhere(["-m", "asyncfl_bench.cli", *check], lab / "src")
+    answer = elsewhere(["-m", "asyncfl_bench", *check], lab / "src")
     assert answer.returncode == 0 and answer.stdout.count("ok ") == 7, answer.stdout + answer.stderr
     assert "It is asgd: R >= T." in answer.stdout
 
@@ -142,7 +142,7 @@ def test_an_installed_package_of_ones_own_is_a_choice_like_any_other(lab, tmp_pa
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target"]
     subprocess.run([*pip, tmp_path / "site", lab], check=True)
     (grid,) = commands("installed", PACKAGE)
-    answer = elsewhere(["-m", "asyncfl_bench.cli", *grid], tmp_path, tmp_path / "site")
+    answer = elsewhere(["-m", "asyncfl_bench", *grid], tmp_path, tmp_path / "site")
     assert answer.returncode == 0 and "2 runs, 0 of them finished already" in answer.stderr, answer.stderr
     assert elsewhere(["-m", "asyncfl_bench.reports.cli", "runs"], tmp_path).returncode == 0  # the package is not needed
     assert "| ASGD with a cutoff" in (tmp_path / "runs" / "report" / "README.md").read_text()

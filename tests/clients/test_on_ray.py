@@ -132,7 +132,7 @@ def test_a_killed_worker_ctrl_c_a_lost_node_and_a_killed_server_change_no_bit(tm
     lines, folder, started = tmp_path / "faults/metrics.jsonl", tmp_path / "faults", []
 
     def start():
-        command = [sys.executable, "-m", "asyncfl_bench.cli", *FAULTY, "executor=ray", f"hydra.run.dir={folder}"]
+        command = [sys.executable, "-m", "asyncfl_bench", *FAULTY, "executor=ray", f"hydra.run.dir={folder}"]
         with open(tmp_path / "err", "w") as err:
             started.append(subprocess.Popen(command, stderr=err, start_new_session=True))
         return started[-1]

@@ -43,7 +43,7 @@ class Deployment:
         self.environment = os.environ | quiet | {"PATH": os.pathsep.join(paths), "FLWR_HOME": str(folder / "app/.flwr")}
         self.folder, self.started, self.links = folder, [], 0
         said = subprocess.check_output(
-            [sys.executable, "-m", "asyncfl_bench.cli", "--live-app", "app", *WORDS], text=True, env=self.environment
+            [sys.executable, "-m", "asyncfl_bench", "--live-app", "app", *WORDS], text=True, env=self.environment
         )
         self.commands = dict.fromkeys(("openssl", "superlink.py", "node.py", "flwr"))
         for name in self.commands:

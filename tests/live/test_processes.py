@@ -68,7 +68,7 @@ class Command:
     """afl-run in a process, which ends or is killed."""
 
     def __init__(self, *words):
-        command = [sys.executable, "-m", "asyncfl_bench.cli", *WORDS, *words]
+        command = [sys.executable, "-m", "asyncfl_bench", *WORDS, *words]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def wait_for_rows(self, count):

@@ -233,7 +233,7 @@ def test_an_answer_at_the_terminal_does_not_run_the_code_of_a_folder(folder, tmp
     words = ["dataset=sst2", "model=bert", f"model.path={place}", f"data_dir={tmp_path}", "scale=smoke"]
     ours, theirs = pty.openpty()
     streams = {"stdin": theirs, "stdout": theirs, "stderr": subprocess.PIPE, "text": True, "start_new_session": True}
-    with subprocess.Popen([sys.executable, "-m", "asyncfl_bench.cli", *words], **streams) as process:
+    with subprocess.Popen([sys.executable, "-m", "asyncfl_bench", *words], **streams) as process:
         os.write(ours, b"y\n" * 3)
         _, stderr = process.communicate(timeout=60)
     os.close(ours)
