@@ -47,7 +47,7 @@ with suppress(ImportError):
         def stop(self, jobs: Sequence[Any]) -> None:
             """Stop the jobs. Called when Ctrl-C ends the wait for them."""
 
-    class Local(BatchSubmitter):
+    class LocalSubmitter(BatchSubmitter):
         """Processes of this machine. They would outlive this one, so they get the signal to save themselves."""
 
         _EXECUTOR = "local"

@@ -86,7 +86,7 @@ def workers_of(hydra: Any) -> int:
         count = int(launcher["processes"] or 1) * int(launcher["runs"] or 1)
     elif (ray := launcher.get("ray")) is not None:  # how many cores a cluster has, only Ray knows
         count = int(usable_cores() / ray.remote.num_cpus) if ray.init.get("address") == "local" else 1
-    elif str(launcher.get("_target_")).endswith("submitit.Local"):
+    elif str(launcher.get("_target_")).endswith("submitit.LocalSubmitter"):
         count = usable_cores()
     return max(1, count if most is None else min(count, most))
 
