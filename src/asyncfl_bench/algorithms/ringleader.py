@@ -44,7 +44,7 @@ class Ringleader(ServerRule):
              they do not step. After n steps, one of each client, the next round begins with what there is
              a client whose upload does not step continues with its model, so each G_i is of one model (continue_on)
     Upload   gradient, shape (d,)
-    Steps    at arrivals, once all clients have uploaded; n times a round, once for each client
+    Steps    in rounds of n steps, one at an upload of each client, once all have uploaded
     State    sums_nd (G_i, of the next round for clients that have stepped), counts, stepped; the sums of G_i / b_i of
              this round and of the next one; each client's model and its version
     Memory   (2 n + 11) d, versions; with continue_on=current (n + 11) d
