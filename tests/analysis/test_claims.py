@@ -762,10 +762,10 @@ WITHOUT_CLAIMS = {"afbs/ablation", "afbs/momentum", "fedecho/server_time", "fede
 def test_the_papers_claims_are_well_formed_and_every_sweep_has_one(paper):
     found = read_claims(paper)
     assert len(found) > 15 and all(claim.passage and claim.sentence and claim.item for claim in found)
-    readings = {sweep for claim in found for sweep in claim.sweeps}
+    judged = {sweep for claim in found for sweep in claim.sweeps}
     sweeps = {f"{paper}/{path.stem}" for path in (SWEEPS / paper).glob("*.yaml")}
-    assert readings <= sweeps
-    assert sweeps - readings <= WITHOUT_CLAIMS
+    assert judged <= sweeps
+    assert sweeps - judged <= WITHOUT_CLAIMS
     known = set(MEASURES) | {
         f"mse/{column}" for column in ("a2", "b2", "error", "a2_ratio", "drift_slope", "correlation_1")
     }

@@ -171,6 +171,8 @@ class ServerRule(Configured, RunAttributes, Stateful, ABC):
                      pass, 1/3 for a forward pass
     kept_vectors     vectors of d floats that the rule keeps on the device, without the model and the cache of a setting
                      ``cache`` (storage.CacheConfig). A rule whose number is not constant overrides ``vectors``
+
+    The example in a rule's docstring prints the model after each (client, upload), from w = 0 (common/trial.py).
     """
 
     config: RuleConfig

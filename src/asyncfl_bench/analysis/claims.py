@@ -188,7 +188,7 @@ def read_claims(paper: str) -> tuple[Claim, ...]:
         fields = {key: value for key, value in entry.items() if key != "for_each"}
         fields |= {"paper": paper, "series": content.get("series") or {}, "sweeps": tuple(entry.get("sweeps", ()))}
         try:
-            for key in fields.keys() - Claim.__dataclass_fields__.keys():
+            for key in sorted(fields.keys() - Claim.__dataclass_fields__.keys()):
                 raise ValueError(f"{key} is not a key of a claim{did_you_mean(key, Claim.__dataclass_fields__)}")
             claim = Claim(**fields)
             _check_claim(claim)
